@@ -19,14 +19,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
-from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
-from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
-from snapshot.coordinator import control
-from snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import (
+from cutline.barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
+from cutline.barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
+from cutline.snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import (
     ChannelWaves,
     ListEntry,
     LocalVersion,
@@ -37,10 +37,10 @@ from snapshot.stored.certificate import (
     SubtaskRecord,
     SubtaskStatus,
 )
-from snapshot.stored.contribution import SnapshotTimings
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.part import Handle, PartKind
 
 _TUPLE = -1
 

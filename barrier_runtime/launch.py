@@ -6,12 +6,12 @@ import pickle
 from dataclasses import dataclass
 from enum import IntEnum
 
-from channels.sockets import Address
-from snapshot.errors import GraphError
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.stored.backend import StateBackend
-from snapshot.subtask.limits import SubtaskLimits
-from state_backends.keyed_state import HeapState, RocksDBState
+from cutline.channels.sockets import Address
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.state_backends.keyed_state import HeapState, RocksDBState
 
 
 class ExitCode(IntEnum):

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from barrier_runtime.launch import WorkerLaunch
-from snapshot.ids import Subtask
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.snapshot.ids import Subtask
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s [%(where)s] %(message)s"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from snapshot.plan.topology import Topology
+from cutline.snapshot.plan.topology import Topology
 
 #: Seconds between two reports of one worker: short enough to watch a run, and long enough to cost nothing.
 PROGRESS_INTERVAL_SECONDS = 0.5

@@ -19,16 +19,16 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from benchmarks.keyed_rows import batches, bursts
-from channels.connection import Connection
-from channels.identity import Identity
-from channels.wire import HEADER_BYTES
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
+from cutline.channels.connection import Connection
+from cutline.channels.identity import Identity
+from cutline.channels.wire import HEADER_BYTES
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
 
 #: The message of a ping-pong.
 PING = ("key-00000", 1)

@@ -12,7 +12,7 @@ from benchmarks.emitting_nodes import Send, nodes_of
 from benchmarks.keyed_rows import BURST_MESSAGES, require_equal, sums_of_bursts
 from benchmarks.processes import at_one_time
 from benchmarks.run_size import MARGIN_SECONDS
-from snapshot import END, Context
+from cutline import END, Context
 
 
 def loop_records_per_second(send: Send, processes: int, seconds: float) -> float:

@@ -9,7 +9,7 @@ import time
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.keyed_nodes import Messages, RunningSum
-from snapshot import Context, Sink
+from cutline import Context, Sink
 
 #: One message a call; the source sends lists; or the source sends lists, and nodes get lists in `onMessages`.
 Send = Literal["one", "list", "hook"]

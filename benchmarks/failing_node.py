@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.numbered_nodes import Numbers, Relay
-from snapshot import Context
-from snapshot.node import End
+from cutline import Context
+from cutline.snapshot.node import End
 
 
 class Steady(Numbers):

@@ -18,23 +18,23 @@ from typing import Any
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, RunSize
 from benchmarks.session import Place
-from channels.limits import CREDIT_WINDOW_BYTES
-from snapshot import Context, Node
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Marker
-from snapshot.channel.frame_codec import encoded_frame
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
-from snapshot.channel.partitioning import HashPartitioner, partitioner
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import Shapes
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Partitioning
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.output_edge import OutputEdge
-from snapshot.subtask.timers import Timers
+from cutline import Context, Node
+from cutline.channels.limits import CREDIT_WINDOW_BYTES
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.frame_codec import encoded_frame
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
+from cutline.snapshot.channel.partitioning import HashPartitioner, partitioner
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import Shapes
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Partitioning
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.input_processor import InputProcessor
+from cutline.snapshot.subtask.output_edge import OutputEdge
+from cutline.snapshot.subtask.timers import Timers
 
 _SOURCE = Subtask("source")
 _MESSAGES = [(f"word {number % 100}", number) for number in range(1_000)]

@@ -36,7 +36,7 @@ from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place
 from benchmarks.snapshot_trigger_source import InterleavedWindows
 from benchmarks.timed_run import Timed, timed_run
-from snapshot import Graph
+from cutline import Graph
 
 
 class Case(NamedTuple):

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.keyed_rows import batches, bursts
-from snapshot import END, Context, Node, Sink, Source
-from snapshot.node import End
+from cutline import END, Context, Node, Sink, Source
+from cutline.snapshot.node import End
 
 
 class TimedSource(Source):

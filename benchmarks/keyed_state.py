@@ -32,7 +32,7 @@ from benchmarks.processes import at_one_time
 from benchmarks.result import Figures, Result
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place
-from state_backends.keyed_state import MEMORY_BYTES_MIN, HeapState, RocksDBState
+from cutline.state_backends.keyed_state import MEMORY_BYTES_MIN, HeapState, RocksDBState
 
 #: The case that starts its own processes, because it kills them.
 _OWN_PROCESSES = "larger_than_memory"

@@ -21,8 +21,8 @@ from benchmarks.keyed_subtask import KeyedState, Pause, Rows, StoredSubtask, Sum
 from benchmarks.loop_stops import Stop, stops_while
 from benchmarks.result import Figures, Metric, metric, metric_of_samples, paired_ratio
 from benchmarks.snapshot import baseline_write_bytes_per_second
-from snapshot.keyed.segment import Segment
-from snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.stored.certificate import SubtaskRecord
 
 #: Snapshots whose bytes `bytes_changed_300` counts; a quick run has fewer. With 1 % each, compaction merges the deltas
 #: into the base once.

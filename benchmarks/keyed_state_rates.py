@@ -19,9 +19,9 @@ import pyarrow as pa
 from benchmarks.keyed_state_rows import bulk_of, in_slices, pairs_of, uniform, write_rows
 from benchmarks.keyed_subtask import KeyedState, Rows, StoredSubtask, Sums, opened
 from benchmarks.result import Figures, metric, paired_ratio
-from snapshot.subtask.limits import SLICE_MESSAGES_MAX
-from state_backends.keyed_state import RocksDBState
-from state_backends.rocksdb import RocksDBMemory
+from cutline.snapshot.subtask.limits import SLICE_MESSAGES_MAX
+from cutline.state_backends.keyed_state import RocksDBState
+from cutline.state_backends.rocksdb import RocksDBMemory
 
 #: Rows of one write of the bare RocksDB.
 _BATCH_ROWS = 500

@@ -19,33 +19,32 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from barrier_runtime.worker.uploads import Storage
-from snapshot import Context, Graph, Node, Source
-from snapshot.channel.frame import Marker
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.encoding import emptying
-from snapshot.keyed.keyed_states import SWEPT_MAX
-from snapshot.keyed.segment import Segment
-from snapshot.plan.compiled_graph import build
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.stored.keyed_state import read_segments
-from snapshot.stored.run_store import RunStore
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.events import MarkerArrived, Started
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.reports import RowsCaptured, RowsSealed
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
-from snapshot.worker.generations import CompactRows
-from snapshot.worker.restored_parts import RestoredParts
-from snapshot.worker.row_logs import Outcome, RowLogs
-from snapshot.worker.row_tasks import RowsStored
-from snapshot.worker.upload_batcher import PendingUpload
-from state_backends import FileSystemBackend
-from state_backends.keyed_state import HeapState, RocksDBState
+from cutline import Context, FileSystemBackend, Graph, Node, Source
+from cutline.barrier_runtime.worker.uploads import Storage
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.encoding import emptying
+from cutline.snapshot.keyed.keyed_states import SWEPT_MAX
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.keyed_state import read_segments
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.events import MarkerArrived, Started
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.reports import RowsCaptured, RowsSealed
+from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from cutline.snapshot.worker.generations import CompactRows
+from cutline.snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.worker.row_logs import Outcome, RowLogs
+from cutline.snapshot.worker.row_tasks import RowsStored
+from cutline.snapshot.worker.upload_batcher import PendingUpload
+from cutline.state_backends.keyed_state import HeapState, RocksDBState
 
 KeyedState = HeapState | RocksDBState
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from barrier_runtime.worker.task import tune_interpreter
 from benchmarks.keyed_state_rows import in_slices, key_of
 from benchmarks.keyed_subtask import Rows, StoredSubtask, opened
 from benchmarks.larger_than_memory import VALUE_BYTES, Progress, read_progress
-from state_backends.keyed_state import RocksDBState
+from cutline.barrier_runtime.worker.task import tune_interpreter
+from cutline.state_backends.keyed_state import RocksDBState
 
 #: Rows of one bulk write of the fill, and changes between two turns.
 _SLICE_ROWS = 500

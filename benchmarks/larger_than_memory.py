@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.result import Metric, metric
-from snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.certificate import SubtaskRecord
 
 #: Bytes of a value.
 VALUE_BYTES = 1_000

@@ -11,10 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barrier_runtime import BarrierRuntime, Run
 from benchmarks.numbered_nodes import Lane, Ledger, Numbers, Relay
-from snapshot import Graph, Node
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, Graph, Node, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

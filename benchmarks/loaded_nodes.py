@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from snapshot import Context, Node, Source
+from cutline import Context, Node, Source
 
 #: seconds of a pause between two messages that is noted. A busy loop has shorter pauses.
 GAP_SECONDS_MIN = 0.0005

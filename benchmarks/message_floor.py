@@ -22,13 +22,13 @@ from benchmarks.keyed_rows import BURST_MESSAGES, bursts, require_equal, sums_of
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, RunSize
 from benchmarks.session import Place
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import encoded_together, messages_of
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.partitioning import HashPartitioner
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_together, messages_of
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.partitioning import HashPartitioner
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
 
 _TARGETS = 2
 

@@ -9,15 +9,14 @@ from typing import Any
 
 import psycopg
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots
 from benchmarks.process_table import coordinators, kill, peak_bytes, written_bytes
 from benchmarks.replayed_nodes import PARTITIONS
 from benchmarks.servers import PostgreSQLServer
 from benchmarks.totalled_nodes import Handled, records_and_sum, totals_graph
-from snapshot.errors import CutlineError
-from snapshot.plan.modes import ModeWish
-from state_backends import FileSystemBackend, PostgreSQLStore
+from cutline import FileSystemBackend, PostgreSQLStore, Run
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.plan.modes import ModeWish
 
 _POLL_S = 0.002
 

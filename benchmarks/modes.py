@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.mode_totals import measure_totals
 from benchmarks.process_table import coordinators, kill, peak_bytes, written_bytes
@@ -21,10 +20,9 @@ from benchmarks.replayed_nodes import JOBS, LAGGARD, LARGE_KEYS, Progress, sums_
 from benchmarks.result import Result, metric, metric_of_samples
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot import ChannelLogs, Deltas, PersistentState
-from snapshot.errors import CutlineError
-from snapshot.plan.modes import ModeWish, MonoidClocks, mode_of
-from state_backends import FileSystemBackend, HeapState, RocksDBState
+from cutline import ChannelLogs, Deltas, FileSystemBackend, HeapState, PersistentState, RocksDBState, Run
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.plan.modes import ModeWish, MonoidClocks, mode_of
 
 #: Subtasks of the source and of the node, and workers.
 PARALLELISM = 2

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from snapshot import END, Context, Node, Sink, Source
-from snapshot.node import End
+from cutline import END, Context, Node, Sink, Source
+from cutline.snapshot.node import End
 
 #: Lanes of one source subtask. Eight reach every subtask at each parallelism that is tested.
 LANES = 8

@@ -28,7 +28,6 @@ from urllib.parse import urljoin
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from barrier_runtime import Run
 from benchmarks.keyed_nodes import CountedMessages, RunningSum, SharedCounters
 from benchmarks.keyed_rows import BURST_MESSAGES, require_equal, sums_of_bursts
 from benchmarks.live import Live, wait_for
@@ -36,7 +35,7 @@ from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
 from benchmarks.timed_run import timed_run
-from snapshot import Graph
+from cutline import Graph, Run
 
 PARALLELISM = 32
 WORKERS = 2

@@ -33,7 +33,7 @@ from benchmarks.result import Result, metric, paired_ratio
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
 from benchmarks.timed_run import Timed, timed_run
-from snapshot import Graph
+from cutline import Graph
 
 
 class Case(NamedTuple):

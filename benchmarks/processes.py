@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from barrier_runtime.worker.task import tune_interpreter
+from cutline.barrier_runtime.worker.task import tune_interpreter
 
 #: Seconds that a fresh process may take for its imports on a crowded machine.
 START_SECONDS_MAX = 60.0

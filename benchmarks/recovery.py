@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from barrier_runtime import Run
 from benchmarks.failing_node import FailingNode, Steady
 from benchmarks.live import (
     DEADLINE_S,
@@ -32,8 +31,8 @@ from benchmarks.process_table import coordinators, forked_at, is_gone, kill, par
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot.errors import CutlineError
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend, Run
+from cutline.snapshot.errors import CutlineError
 
 #: Subtasks of each node, and workers.
 PARALLELISM = 2

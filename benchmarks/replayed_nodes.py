@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.keyed_rows import BURST_MESSAGES, bursts
-from snapshot import END, Context, Graph, Node, ReplayableSource, Sink
+from cutline import END, Context, Graph, Node, ReplayableSource, Sink
 
 #: Machines of the job `state_machine`, and the next state by state and event: ordered, paid, sent, returned.
 MACHINES = 100_000

@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barrier_runtime import BarrierRuntime, Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.rescaled_nodes import LANES, Output, everywhere, lanes_graph, pause_seconds
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot.errors import CutlineError
-from snapshot.graph import Graph
-from snapshot.stored.snapshot import Snapshot
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, Run
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.stored.snapshot import Snapshot
 
 
 class State(NamedTuple):

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.node import End
+from cutline import END, Context, Graph, Node, Sink, Source
+from cutline.snapshot.node import End
 
 #: Lanes of a job. Each parallelism that is measured gives lanes to all subtasks.
 LANES = 24

@@ -26,9 +26,8 @@ from benchmarks.process_table import coordinators, cpu_seconds
 from benchmarks.result import Result, metric, metric_of_samples
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot import Graph, Snapshot
-from snapshot.errors import CutlineError
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend, Graph, Snapshot
+from cutline.snapshot.errors import CutlineError
 
 SUBTASKS = (2, 4, 8, 16, 32, 64)
 QUICK_SUBTASKS = (2, 8)

@@ -76,8 +76,8 @@ def _open(folder: Path) -> Live:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    from barrier_runtime.driver.ray_gateway import ensure_ray
     from benchmarks.live import Live
+    from cutline.barrier_runtime.driver.ray_gateway import ensure_ray
 
     builder = SparkSession.builder.master("local[4]").appName("cutline-benchmarks")
     for key, value in SPARK_SETTINGS.items():

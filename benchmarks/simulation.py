@@ -14,10 +14,10 @@ from typing import Any
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place
-from snapshot import Context, Graph, Node
-from snapshot.testing import History, Odds, Simulator
-from snapshot.testing.steps import Answer, Arrive, Listen, Think, Transmit, Wake
-from snapshot.trace_events import Kind
+from cutline import Context, Graph, Node
+from cutline.snapshot.testing.steps import Answer, Arrive, Listen, Think, Transmit, Wake
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import History, Odds, Simulator
 
 #: numbers of nodes of large graphs; each node has `PARALLELISM` subtasks, with a channel to every subtask of the next
 NODES = (10, 100, 1_000)

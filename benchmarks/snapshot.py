@@ -38,15 +38,13 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, wait_for
 from benchmarks.loaded_nodes import GAP_SECONDS_MIN, Flow, Holder, is_right
 from benchmarks.result import Metric, Result, metric_of_samples, paired_ratio
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot import Graph, Snapshot
-from snapshot.errors import CutlineError
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend, Graph, Run, Snapshot
+from cutline.snapshot.errors import CutlineError
 
 #: Bytes of the holder's array, by the name of the state.
 STATES = {"1KB": 1_000, "10MB": 10_000_000, "1GB": 1_000_000_000}

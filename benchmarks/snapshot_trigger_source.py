@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from snapshot import END, Context, Graph, Source
-from snapshot.node import End
+from cutline import END, Context, Graph, Source
+from cutline.snapshot.node import End
 
 #: Number of windows of a run. A run touches one more, because its first and its last window are cut short.
 COUNT = 17

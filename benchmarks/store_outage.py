@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barrier_runtime import Run
 from benchmarks.keyed_rows import bursts
 from benchmarks.live import Live, await_snapshots
 from benchmarks.mode_totals import finish_totals
@@ -20,9 +19,9 @@ from benchmarks.run_size import Cases, RunSize, show_progress
 from benchmarks.servers import PostgreSQLServer, Server
 from benchmarks.session import Place, scratch
 from benchmarks.totalled_nodes import CountedStore, Handled, totals_graph
-from snapshot.errors import CutlineError
-from snapshot.plan.modes import ModeWish, MonoidClocks
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend, Run
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.plan.modes import ModeWish, MonoidClocks
 
 #: Subtasks of the source and of the aggregate, and workers.
 PARALLELISM = 2

@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from barrier_runtime import Run
 from benchmarks.live import Live
 from benchmarks.run_size import MARGIN_SECONDS
 from benchmarks.session import scratch
-from snapshot import Graph, Snapshot
-from snapshot.ids import first_snapshot_id
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend, Graph, Run, Snapshot
+from cutline.snapshot.ids import first_snapshot_id
 
 
 class Timed(NamedTuple):

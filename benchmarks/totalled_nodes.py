@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.replayed_nodes import JOBS, PARTITIONS, Records, first_burst
-from snapshot import Context, Graph, Sum
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.operators.monoid import Monoid
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from state_backends import PostgreSQLStore
+from cutline import Context, Graph, PostgreSQLStore, Sum
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.operators.monoid import Monoid
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 
 #: Incarnations of a run that can be told apart, and subtasks of the aggregate.
 _SHAPE = (64, 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from channels.identity import Identity, Purpose, Refusal
+from cutline.channels.identity import Identity, Purpose, Refusal
 
 
 class Admission(Protocol):

@@ -11,12 +11,12 @@ import socket
 
 import msgspec
 
-from channels.credits import ReceivingCredit, SendingCredit
-from channels.frame_socket import FrameSocket, Traffic
-from channels.identity import Identity
-from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX, RECEIVE_BYTES_MAX, WRITE_BUFFER_BYTES
-from channels.schedule import SendingSchedule
-from channels.wire import (
+from cutline.channels.credits import ReceivingCredit, SendingCredit
+from cutline.channels.frame_socket import FrameSocket, Traffic
+from cutline.channels.identity import Identity
+from cutline.channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX, RECEIVE_BYTES_MAX, WRITE_BUFFER_BYTES
+from cutline.channels.schedule import SendingSchedule
+from cutline.channels.wire import (
     DATA_CAPS,
     LOCAL_DATA_CAPS,
     WireFrame,
@@ -29,12 +29,12 @@ from channels.wire import (
     place_of,
     stamps_of,
 )
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import buffer_divisor
-from snapshot.channel.stamps import StampRuns
-from snapshot.errors import ChannelError
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import buffer_divisor
+from cutline.snapshot.channel.stamps import StampRuns
+from cutline.snapshot.errors import ChannelError
 
 _CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY
 _STAMPS = WireType.STAMPS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 
-from channels.frame_socket import FrameSocket, Traffic
-from channels.identity import Identity
-from channels.limits import CONTROL_BACKLOG_BYTES_MAX, CONTROL_BYTES_MAX, RECEIVE_BYTES_MAX
-from channels.wire import CONTROL_CAPS, WireFrame, WireType
-from snapshot.errors import ChannelError
+from cutline.channels.frame_socket import FrameSocket, Traffic
+from cutline.channels.identity import Identity
+from cutline.channels.limits import CONTROL_BACKLOG_BYTES_MAX, CONTROL_BYTES_MAX, RECEIVE_BYTES_MAX
+from cutline.channels.wire import CONTROL_CAPS, WireFrame, WireType
+from cutline.snapshot.errors import ChannelError
 
 
 class ControlConnection:

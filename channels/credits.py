@@ -11,9 +11,9 @@ Restored messages never came over the link, so they cost no credit and give none
 
 from __future__ import annotations
 
-from channels.limits import CREDIT_GRANT_DIVISOR, CREDIT_WINDOW_BYTES, WINDOW_FRAMES
-from snapshot.channel.output_buffer import FrameRoom
-from snapshot.errors import ChannelError
+from cutline.channels.limits import CREDIT_GRANT_DIVISOR, CREDIT_WINDOW_BYTES, WINDOW_FRAMES
+from cutline.snapshot.channel.output_buffer import FrameRoom
+from cutline.snapshot.errors import ChannelError
 
 
 class SendingCredit:

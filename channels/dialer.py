@@ -7,13 +7,13 @@ import socket
 import time
 from collections.abc import Callable
 
-from channels.frame_reader import FrameReader
-from channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeFailed, HandshakeState
-from channels.identity import Identity, Purpose, Refusal
-from channels.limits import HANDSHAKE_DEADLINE_SECONDS, RECONNECT_PAUSE_SECONDS
-from channels.sockets import Address, is_local, unix_path
-from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
-from snapshot.errors import ChannelError
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeFailed, HandshakeState
+from cutline.channels.identity import Identity, Purpose, Refusal
+from cutline.channels.limits import HANDSHAKE_DEADLINE_SECONDS, RECONNECT_PAUSE_SECONDS
+from cutline.channels.sockets import Address, is_local, unix_path
+from cutline.channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
+from cutline.snapshot.errors import ChannelError
 
 
 def connect(

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from channels.limits import READ_AHEAD_BYTES
-from channels.wire import (
+from cutline.channels.limits import READ_AHEAD_BYTES
+from cutline.channels.wire import (
     BEGINNING,
     HEADER,
     HEADER_BYTES,
@@ -20,8 +20,8 @@ from channels.wire import (
     WireFrame,
     WireType,
 )
-from snapshot.channel.record_batches import new_memory
-from snapshot.errors import ChannelError
+from cutline.snapshot.channel.record_batches import new_memory
+from cutline.snapshot.errors import ChannelError
 
 _TYPES = {int(type_): type_ for type_ in WireType}
 

@@ -16,12 +16,12 @@ from itertools import islice
 
 import msgspec
 
-from channels.frame_reader import FrameReader
-from channels.identity import Identity
-from channels.limits import GATHERED_BUFFERS_MAX, JOINED_BYTES_MAX, SHARED_PAYLOAD_BYTES_MIN
-from channels.shared_payloads import SharedPayloads
-from channels.sockets import prepare
-from channels.wire import (
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.identity import Identity
+from cutline.channels.limits import GATHERED_BUFFERS_MAX, JOINED_BYTES_MAX, SHARED_PAYLOAD_BYTES_MIN
+from cutline.channels.shared_payloads import SharedPayloads
+from cutline.channels.sockets import prepare
+from cutline.channels.wire import (
     HEADER_BYTES,
     Caps,
     SharedPlace,
@@ -32,9 +32,9 @@ from channels.wire import (
     header_of,
     stamps_frame,
 )
-from snapshot.channel.frame import Frame
-from snapshot.channel.record_batches import new_memory
-from snapshot.errors import ChannelError
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.record_batches import new_memory
+from cutline.snapshot.errors import ChannelError
 
 #: Member of an enum in a global, because getting the member takes longer than making a frame.
 _DATA = WireType.DATA

@@ -25,10 +25,10 @@ from typing import Any
 
 import msgpack
 
-from channels.identity import Identity, Purpose, Refusal
-from channels.limits import NAME_BYTES_MAX
-from channels.wire import WireFrame, WireType, header_of
-from snapshot.errors import ChannelError
+from cutline.channels.identity import Identity, Purpose, Refusal
+from cutline.channels.limits import NAME_BYTES_MAX
+from cutline.channels.wire import WireFrame, WireType, header_of
+from cutline.snapshot.errors import ChannelError
 
 NONCE_BYTES = 32
 MAC_BYTES = 32

@@ -17,11 +17,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from channels.frame_socket import FrameSocket
-from channels.identity import Identity
-from channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECONDS, RECEIVE_BYTES_MAX
-from channels.wire import HEARTBEAT_CAPS, WireFrame, WireType
-from snapshot.errors import ChannelError
+from cutline.channels.frame_socket import FrameSocket
+from cutline.channels.identity import Identity
+from cutline.channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECONDS, RECEIVE_BYTES_MAX
+from cutline.channels.wire import HEARTBEAT_CAPS, WireFrame, WireType
+from cutline.snapshot.errors import ChannelError
 
 #: Called with the peer and the reason, once a peer, on the heartbeat's thread. Must return at once.
 OnLost = Callable[[Identity, str], None]

@@ -7,13 +7,13 @@ overtakes the frames that wait at the sender.
 
 from __future__ import annotations
 
-from channels.connection import Received
-from channels.credits import ReceivingCredit, SendingCredit
-from channels.frame_socket import Traffic
-from channels.limits import CREDIT_WINDOW_BYTES, LOCAL_FRAMES, PUMP_BYTES_MAX
-from channels.schedule import SendingSchedule
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.output_buffer import buffer_divisor
+from cutline.channels.connection import Received
+from cutline.channels.credits import ReceivingCredit, SendingCredit
+from cutline.channels.frame_socket import Traffic
+from cutline.channels.limits import CREDIT_WINDOW_BYTES, LOCAL_FRAMES, PUMP_BYTES_MAX
+from cutline.channels.schedule import SendingSchedule
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.output_buffer import buffer_divisor
 
 
 class InProcessConnection:

@@ -20,20 +20,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from channels.admission import Admission
-from channels.frame_reader import FrameReader
-from channels.handshake import NONCE_BYTES, HandshakeFailed, HandshakeState, ServerHandshake
-from channels.identity import Identity, Purpose, Refusal
-from channels.limits import (
+from cutline.channels.admission import Admission
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.handshake import NONCE_BYTES, HandshakeFailed, HandshakeState, ServerHandshake
+from cutline.channels.identity import Identity, Purpose, Refusal
+from cutline.channels.limits import (
     ACCEPT_PAUSE_SECONDS,
     ACCEPTS_PER_CALL,
     HANDSHAKE_DEADLINE_SECONDS,
     LISTEN_BACKLOG,
     PENDING_HANDSHAKES_MAX,
 )
-from channels.sockets import Address, host_token, unix_path
-from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
-from snapshot.errors import ChannelError
+from cutline.channels.sockets import Address, host_token, unix_path
+from cutline.channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
+from cutline.snapshot.errors import ChannelError
 
 _logger = logging.getLogger("cutline.channels")
 

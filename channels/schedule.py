@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from channels.credits import SendingCredit
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Marker
-from snapshot.channel.object_frame import AnyFrame
+from cutline.channels.credits import SendingCredit
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.object_frame import AnyFrame
 
 
 class _Outgoing(NamedTuple):

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from channels.limits import SHARED_MEMORY_BYTES
-from snapshot.channel.record_batches import new_memory
-from snapshot.errors import ChannelError
+from cutline.channels.limits import SHARED_MEMORY_BYTES
+from cutline.snapshot.channel.record_batches import new_memory
+from cutline.snapshot.errors import ChannelError
 
 #: Bytes for `taken` alone, so that the receiver can map the places without the right to write.
 _COUNTER_BYTES = mmap.PAGESIZE

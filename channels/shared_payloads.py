@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN
-from channels.shared_memory import IncomingMemory, OutgoingMemory
-from channels.wire import SharedPlace, WireFrame, memory_frame, memory_size_of, shared_frame
-from snapshot.errors import ChannelError
+from cutline.channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN
+from cutline.channels.shared_memory import IncomingMemory, OutgoingMemory
+from cutline.channels.wire import SharedPlace, WireFrame, memory_frame, memory_size_of, shared_frame
+from cutline.snapshot.errors import ChannelError
 
 _logger = logging.getLogger("cutline.channels")
 

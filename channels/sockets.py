@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from channels.limits import KERNEL_UNSENT_BYTES, UNIX_SEND_BUFFER_BYTES
+from cutline.channels.limits import KERNEL_UNSENT_BYTES, UNIX_SEND_BUFFER_BYTES
 
 
 class Address(NamedTuple):

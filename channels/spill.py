@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
-from channels.frame_reader import FrameReader
-from channels.limits import SPILL_BYTES_MAX, SPILL_SEGMENT_BYTES
-from channels.wire import DATA_CAPS, HEADER_BYTES, data_frame, frame_of, header_of
-from snapshot.channel.frame import Frame
-from snapshot.errors import ChannelError
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.limits import SPILL_BYTES_MAX, SPILL_SEGMENT_BYTES
+from cutline.channels.wire import DATA_CAPS, HEADER_BYTES, data_frame, frame_of, header_of
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.errors import ChannelError
 
 
 class _Segment:

@@ -34,10 +34,10 @@ from typing import NamedTuple
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from channels.limits import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.stamps import StampRuns
-from snapshot.errors import ChannelError
+from cutline.channels.limits import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.stamps import StampRuns
+from cutline.snapshot.errors import ChannelError
 
 MAGIC = b"CUTL"
 VERSION = 1

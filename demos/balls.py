@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from demos.figures import Chart
-from snapshot.testing import Event, History, Kind
-from snapshot.testing.payload import unpack
+from cutline.demos.figures import Chart
+from cutline.snapshot.testing.payload import unpack
+from cutline.testing import Event, History, Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

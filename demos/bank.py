@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.cli.progress import watch
-from snapshot import Context, Graph, Node, Snapshot
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, Context, FileSystemBackend, Graph, Node, Snapshot
+from cutline.barrier_runtime.cli.progress import watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

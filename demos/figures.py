@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from snapshot.drawing.html import picture
+from cutline.snapshot.drawing.html import picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,14 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barrier_runtime import BarrierRuntime, ParquetSink, Run
-from snapshot import END, Context, Graph, Node, ReplayableSource, Sum
-from state_backends import FileSystemBackend, SQLiteStore
+from cutline import (
+    END,
+    BarrierRuntime,
+    Context,
+    FileSystemBackend,
+    Graph,
+    Node,
+    ParquetSink,
+    ReplayableSource,
+    Run,
+    SQLiteStore,
+    Sum,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from snapshot.plan.modes import ModeWish
+    from cutline.snapshot.plan.modes import ModeWish
 
 #: Different words, words of one read, and partitions of the source.
 WORDS, READ_WORDS, PARTITIONS = 5_000, 500, 4

@@ -37,8 +37,8 @@ class Session:
 
     def __init__(self, workers: int) -> None:
         _quieten_ray()
-        from barrier_runtime.cli.session import default_master, spark_session
-        from barrier_runtime.driver.ray_gateway import end_ray
+        from cutline.barrier_runtime.cli.session import default_master, spark_session
+        from cutline.barrier_runtime.driver.ray_gateway import end_ray
 
         with contextlib.ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cutline-notebook-")))

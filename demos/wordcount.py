@@ -22,12 +22,19 @@ import pyarrow as pa
 from pyspark.sql.functions import explode, lit, make_valid_utf8, regexp_extract_all
 from rich.console import Console
 
-from barrier_runtime import BarrierRuntime, DataFrameSource, ParquetSink
-from barrier_runtime.cli.progress import watch
-from snapshot import Context, Graph, KeyedAggregate, Node
-from snapshot.drawing.labels import duration_text
-from snapshot.errors import GraphError
-from state_backends import FileSystemBackend
+from cutline import (
+    BarrierRuntime,
+    Context,
+    DataFrameSource,
+    FileSystemBackend,
+    Graph,
+    KeyedAggregate,
+    Node,
+    ParquetSink,
+)
+from cutline.barrier_runtime.cli.progress import watch
+from cutline.snapshot.drawing.labels import duration_text
+from cutline.snapshot.errors import GraphError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.ids import ChannelId, Subtask
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ they cross from workers to the coordinator and to the driver.
 
 from __future__ import annotations
 
-from snapshot.culprit import Culprit
+from cutline.snapshot.culprit import Culprit
 
 
 class CutlineError(Exception):

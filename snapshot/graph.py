@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Never
 
-from snapshot.errors import GraphError
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import (
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import (
     AlignmentWish,
     EdgeDeclaration,
     Invariant,
@@ -24,15 +24,15 @@ from snapshot.plan.declarations import (
     TransformKind,
     shown_name,
 )
-from snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from snapshot.node import Node, Sink, Source
-    from snapshot.operators.aggregate_store import AggregateStore
-    from snapshot.operators.monoid import Monoid
-    from snapshot.stored.snapshot import Snapshot
+    from cutline.snapshot.node import Node, Sink, Source
+    from cutline.snapshot.operators.aggregate_store import AggregateStore
+    from cutline.snapshot.operators.monoid import Monoid
+    from cutline.snapshot.stored.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ class Graph:
 
     def _repr_html_(self) -> str:
         """Return the drawn graph for notebooks, or the reason why the graph cannot be built."""
-        from snapshot.drawing.graph_picture import html_of_graph  # the drawing room imports this module
+        from cutline.snapshot.drawing.graph_picture import html_of_graph  # the drawing room imports this module
 
         return html_of_graph(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.channel.partitioning import key_group
+from cutline.snapshot.channel.partitioning import key_group
 
 
 def keyGroup(key: Any) -> int:

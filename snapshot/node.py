@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from snapshot.ids import Subtask
+from cutline.snapshot.ids import Subtask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snapshot.state import ListState, MapState, NamedReduction, ReducingState, ValueState
+    from cutline.snapshot.state import ListState, MapState, NamedReduction, ReducingState, ValueState
 
 #: Guarantee of a source or sink after a failure: its messages count any number of times, at least once, exactly once.
 Guarantee = Literal["none", "at_least_once", "exactly_once"]
@@ -208,7 +208,7 @@ class Node:
     """
 
     #: Whether `snapshotState`, `snapshotDelta`, `restoreState` and `applyDelta` return and take iterables of pairs
-    #: (partition, bytes). A partition is a key group of the subtask (``snapshot.keyGroup(key)``), or None for a part
+    #: (partition, bytes). A partition is a key group of the subtask (``cutline.keyGroup(key)``), or None for a part
     #: that every subtask has alike. Pairs of one partition keep their order.
     partitioned: bool = False
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, final
 
-from snapshot.error_text import shown
-from snapshot.node import END, Context, End, Source
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.node import END, Context, End, Source
 
 
 class ReplayableSource(Source):

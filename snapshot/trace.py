@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from snapshot.channel.serialization import Codec
-from snapshot.drawing.diagram import Diagram
-from snapshot.plan.topology import Topology
-from snapshot.trace_events import Event, EventLog, in_order
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.drawing.diagram import Diagram
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.trace_events import Event, EventLog, in_order
 
 #: Most events that a notebook draws of a trace, because more are not readable.
 _DRAWN_EVENTS = 200

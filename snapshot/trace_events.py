@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgpack
 
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
 
 
 class Kind(Enum):

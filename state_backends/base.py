@@ -16,8 +16,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
-from state_backends.retries import repeated
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
+from cutline.state_backends.retries import repeated
 
 #: Names of helper threads, for readers of a process list: during a call, and between calls.
 BUSY, WAITING = "cutline-store", "cutline-store-waiting"

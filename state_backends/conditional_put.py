@@ -8,8 +8,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-from snapshot.stored.backend import INLINE_BYTES_MAX, StoreRefused
-from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX, StoreRefused
+from cutline.state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
 
 #: Path at which the store proved that it refuses a second put. The file stays, so that the next proof is one request.
 PROOF: Final = "conditional-put"

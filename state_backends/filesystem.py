@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from urllib.parse import unquote, urlsplit
 
-from snapshot.stored.backend import INLINE_BYTES_MAX, TEMPORARY, StoreRefused, is_permanent
-from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
-from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX, TEMPORARY, StoreRefused, is_permanent
+from cutline.state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
+from cutline.state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 
 #: Bytes of a large file after which the disk begins to write while the rest is copied to the kernel's pages. So both
 #: together take as long as the slower. Smaller pieces are faster alone, but a busy loop delays this thread after each

@@ -17,10 +17,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from snapshot.stored.backend import INLINE_BYTES_MAX, TEMPORARY, StoreRefused
-from state_backends.base import CALL_SECONDS_MAX
-from state_backends.conditional_put import ConditionalPutBackend
-from state_backends.retries import PASSING_ERRORS, status_may_pass
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX, TEMPORARY, StoreRefused
+from cutline.state_backends.base import CALL_SECONDS_MAX
+from cutline.state_backends.conditional_put import ConditionalPutBackend
+from cutline.state_backends.retries import PASSING_ERRORS, status_may_pass
 
 #: Writers of one file with which `probe` looks for a create that is two steps.
 RACERS = 16

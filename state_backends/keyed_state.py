@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from snapshot.errors import GraphError
-from snapshot.ids import Subtask
-from snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.keyed.row_spool import MemorySpool, RowSpool
-from snapshot.keyed.row_store import RowStore, Writer
-from snapshot.stored.list_rules import LocalVersion
-from state_backends.local_versions import LocalVersions
-from state_backends.rocksdb import Database, RocksDBMemory, is_installed
-from state_backends.row_spool import FileSpool
-from state_backends.writer_thread import WriterThread
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.row_spool import MemorySpool, RowSpool
+from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.snapshot.stored.list_rules import LocalVersion
+from cutline.state_backends.local_versions import LocalVersions
+from cutline.state_backends.rocksdb import Database, RocksDBMemory, is_installed
+from cutline.state_backends.row_spool import FileSpool
+from cutline.state_backends.writer_thread import WriterThread
 
 #: least memory, in bytes: with less, a database of each subtask would flush after each few rows
 MEMORY_BYTES_MIN: Final = 16 * 1024 * 1024

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from snapshot.errors import RestoreRefused
-from snapshot.stored.list_rules import LocalVersion
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.stored.list_rules import LocalVersion
 
 _FOLDER: Final = "cutline-versions"
 _DISK: Final = "disk"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.memory_files import MemoryFiles
 
 #: Limit that stores every part inside the manifest, because only the coordinator's process has this memory.
 ALL_INLINE_BYTES = 2**63 - 1

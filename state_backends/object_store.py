@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from snapshot.stored.backend import INLINE_BYTES_MAX, StoreRefused
-from state_backends.base import CALL_SECONDS_MAX
-from state_backends.conditional_put import ConditionalPutBackend
-from state_backends.retries import status_may_pass
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX, StoreRefused
+from cutline.state_backends.base import CALL_SECONDS_MAX
+from cutline.state_backends.conditional_put import ConditionalPutBackend
+from cutline.state_backends.retries import status_may_pass
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

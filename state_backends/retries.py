@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from snapshot.stored.backend import StoreRefused
+from cutline.snapshot.stored.backend import StoreRefused
 
 Result = TypeVar("Result")
 

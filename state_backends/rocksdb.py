@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from snapshot.errors import RestoreRefused, StateError
-from snapshot.keyed.row_store import Job, Steps, StoredRow
-from state_backends.local_versions import UnfinishedVersion
-from state_backends.scratch_folder import ScratchFolder
+from cutline.snapshot.errors import RestoreRefused, StateError
+from cutline.snapshot.keyed.row_store import Job, Steps, StoredRow
+from cutline.state_backends.local_versions import UnfinishedVersion
+from cutline.state_backends.scratch_folder import ScratchFolder
 
 if TYPE_CHECKING:
     from rocksdict import Options, ReadOptions, WriteOptions

@@ -11,10 +11,10 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from snapshot.keyed.merging import PieceRef
-from snapshot.keyed.row_spool import KeptRows, in_memory
-from snapshot.keyed.segment import Segment, decode_piece, pieces_of
-from state_backends.scratch_folder import ScratchFolder
+from cutline.snapshot.keyed.merging import PieceRef
+from cutline.snapshot.keyed.row_spool import KeptRows, in_memory
+from cutline.snapshot.keyed.segment import Segment, decode_piece, pieces_of
+from cutline.state_backends.scratch_folder import ScratchFolder
 
 #: Bytes of rows that are kept in memory, because a snapshot with few changed rows should not wait for a disk.
 MEMORY_BYTES_MAX: Final = 1024 * 1024

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import claim_of_snapshot
-from snapshot.independent.record_files import RecordFiles
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.checkpoint import Checkpoint
-from snapshot.stored.envelope import PART_MAGIC, envelopes, unseal
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.part import Handle
-from snapshot.stored.run_store import RunStore, restorable
-from state_backends.filesystem import FileSystemBackend
-from state_backends.object_store import ObjectStoreBackend
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import claim_of_snapshot
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.envelope import PART_MAGIC, envelopes, unseal
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.stored.run_store import RunStore, restorable
+from cutline.state_backends.filesystem import FileSystemBackend
+from cutline.state_backends.object_store import ObjectStoreBackend
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from snapshot.error_text import headline
-from snapshot.errors import StateError
-from snapshot.keyed.row_store import Job
+from cutline.snapshot.error_text import headline
+from cutline.snapshot.errors import StateError
+from cutline.snapshot.keyed.row_store import Job
 
 
 class WriterThread:

@@ -194,7 +194,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def ray_instance() -> Iterator[None]:
     """The one Ray of this process, started as a driver starts it."""
-    from barrier_runtime.driver.ray_gateway import end_ray, ensure_ray
+    from cutline.barrier_runtime.driver.ray_gateway import end_ray, ensure_ray
 
     ensure_ray(None)
     yield

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.process_table import Process, process_table
-from state_backends.base import WAITING
+from cutline.state_backends.base import WAITING
 
 #: How long background threads and processes that were told to end may take. Generous: passing tests do not wait.
 LEAK_DEADLINE_S = 15.0

@@ -13,11 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tests.source_files import PACKAGES
+from tests.source_files import USERS_FOLDER
 
 EXPECTED = Path(__file__).with_name("public_api.txt")
 
-_MODULES = ("snapshot", "snapshot.testing", "barrier_runtime", "state_backends")
+_MODULES = ("cutline", "cutline.testing")
 
 
 def lines() -> list[str]:
@@ -52,7 +52,7 @@ def _members(of: type, classes: Sequence[type]) -> dict[str, Any]:
     """Attributes of a class, and of its bases that are not public. A name with an underscore is none of a user's."""
     found: dict[str, Any] = {}
     for each in reversed(of.__mro__):
-        is_ours = each.__module__.partition(".")[0] in PACKAGES
+        is_ours = each.__module__.partition(".")[0] == USERS_FOLDER
         if is_ours and (each is of or each not in classes):
             found |= {name: value for name, value in vars(each).items() if "_" not in name}
     return found

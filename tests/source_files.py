@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 ROOT = Path(__file__).parent.parent
+#: folder of the package that users import; its packages are links to `PACKAGES`
+USERS_FOLDER = "cutline"
+
+#: folders of the packages
 PACKAGES = ("snapshot", "channels", "state_backends", "barrier_runtime", "demos")
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef

@@ -10,7 +10,17 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.source_files import PACKAGES, ROOT, fields, is_record, name_of, parse, public_methods, python_files
+from tests.source_files import (
+    PACKAGES,
+    ROOT,
+    USERS_FOLDER,
+    fields,
+    is_record,
+    name_of,
+    parse,
+    public_methods,
+    python_files,
+)
 
 #: Lines below which a file with a single importer is likely a part of that importer.
 SMALL_FILE_LINES = 40
@@ -20,12 +30,14 @@ Edges = dict[str, dict[str, None]]
 
 def modules() -> dict[str, Path]:
     """Return all modules of the packages: {dotted name: file}."""
-    return {_dotted(path): path for package in PACKAGES for path in python_files(package)}
+    return {module_of(path): path for package in (USERS_FOLDER, *PACKAGES) for path in python_files(package)}
 
 
-def _dotted(path: Path) -> str:
+def module_of(path: Path) -> str:
+    """Return the dotted name by which a file of the packages is imported."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    inside = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(inside if inside[0] == USERS_FOLDER else (USERS_FOLDER, *inside))
 
 
 def imports(*, in_reprs: bool = True) -> Edges:
@@ -71,9 +83,9 @@ def folders(edges: Edges) -> Edges:
 def _room(name: str) -> str:
     """The folder of a module, as a dotted name; of ``snapshot.testing`` too, whose files are its public interface."""
     parts = name.split(".")
-    if parts[:2] == ["snapshot", "testing"]:
-        return ".".join(parts[:3])
-    return ".".join(parts[:2])
+    if parts[1:3] == ["snapshot", "testing"]:
+        return ".".join(parts[:4])
+    return ".".join(parts[:3])
 
 
 def circles(edges: Edges) -> list[list[str]]:
@@ -119,7 +131,7 @@ def _lines(paths: Iterable[Path]) -> int:
 
 def main() -> None:
     """Print all numbers."""
-    for package in (*PACKAGES, "benchmarks", "tests"):
+    for package in (USERS_FOLDER, *PACKAGES, "benchmarks", "tests"):
         files = list(python_files(package))
         print(f"{package:16} {len(files):4} files {_lines(files):6} lines")
     known, edges = modules(), imports()

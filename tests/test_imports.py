@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.source_files import name_of, parse, python_files
+from tests.source_files import PACKAGES, USERS_FOLDER, name_of, parse, python_files
 from tests.structure import Edges, circles, folders, imports
 
 #: What each package may know of the others.
@@ -19,11 +19,14 @@ _MAY_IMPORT = {
     "channels": ("channels", "snapshot"),
     "state_backends": ("state_backends", "snapshot"),
     "barrier_runtime": ("barrier_runtime", "channels", "state_backends", "snapshot"),
-    "demos": ("demos", "barrier_runtime", "channels", "state_backends", "snapshot.testing", "snapshot"),
+    "demos": ("demos", "cutline", "barrier_runtime", "channels", "state_backends", "snapshot.testing", "snapshot"),
     # Tests may import benchmarks, because both submit the same jobs.
-    "benchmarks": ("benchmarks", "barrier_runtime", "channels", "state_backends", "snapshot.testing", "snapshot"),
+    "benchmarks": (
+        *("benchmarks", "cutline", "barrier_runtime", "channels", "state_backends"),
+        *("snapshot.testing", "snapshot"),
+    ),
 }
-_OURS = (*_MAY_IMPORT, "tests")
+_OURS = (*_MAY_IMPORT, USERS_FOLDER, "tests")
 
 #: Engines and screens: the business of barrier_runtime.
 _ENGINES = ("pyspark", "ray", "py4j", "typer", "rich", "starlette", "uvicorn", "prometheus_client")
@@ -48,8 +51,13 @@ class Import(NamedTuple):
 
     @property
     def top(self) -> str:
-        """The package as it is listed: the top-level one, or the testing part of the core."""
-        return "snapshot.testing" if self.module.startswith("snapshot.testing") else self.module.partition(".")[0]
+        """The package as it is listed: a folder of `cutline`, its testing part, or another distribution."""
+        first, _, rest = self.module.partition(".")
+        if first != USERS_FOLDER:
+            return first
+        if rest.startswith(("testing", "snapshot.testing")):
+            return "snapshot.testing"
+        return rest.partition(".")[0] if rest.startswith(PACKAGES) else USERS_FOLDER
 
 
 def _imports(path: Path) -> list[Import]:

@@ -19,6 +19,7 @@ import pytest
 from tests.source_files import (
     PACKAGES,
     ROOT,
+    USERS_FOLDER,
     Function,
     fields,
     functions,
@@ -60,7 +61,7 @@ _HOOKS = (
     *("snapshotState", "restoreState", "prepareCommit", "discardUncommitted", "onPublished"),
 )
 
-_ALL = python_files(*PACKAGES, "tests", "benchmarks")
+_ALL = python_files(USERS_FOLDER, *PACKAGES, "tests", "benchmarks")
 _TESTS = [path for path in python_files("tests") if path.name.startswith("test_")]
 _TEXTS = [
     *_ALL,
@@ -159,7 +160,7 @@ def _errors() -> list[type[Exception]]:
     modules = [
         importlib.import_module(found.name)
         for package in PACKAGES
-        for found in pkgutil.walk_packages([str(ROOT / package)], f"{package}.")
+        for found in pkgutil.walk_packages([str(ROOT / package)], f"{USERS_FOLDER}.{package}.")
         if not found.name.endswith("__main__")
     ]
     found = {

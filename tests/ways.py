@@ -12,25 +12,26 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
 
-from barrier_runtime.worker.data_plane import DataPlane
-from snapshot import Context, Graph, Node, Source
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import Connect, Deploy, RestoredSubtask, StartProcessing, TriggerSnapshot
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.manifest import Manifest, encode_manifest
-from snapshot.stored.topology_record import record_of_topology
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.worker.events import (
+from cutline import Context, Graph, Node, Source
+from cutline.barrier_runtime.worker.data_plane import DataPlane
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import Connect, Deploy, RestoredSubtask, StartProcessing, TriggerSnapshot
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.manifest import Manifest, encode_manifest
+from cutline.snapshot.stored.topology_record import record_of_topology
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.worker.events import (
     CoordinatorMessageReceived,
     DeadlinePassed,
     PartsRead,
@@ -38,8 +39,8 @@ from snapshot.worker.events import (
     StoreParts,
     TurnEnded,
 )
-from snapshot.worker.machine import WorkerMachine
-from snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.worker.machine import WorkerMachine
+from cutline.snapshot.worker.restored_parts import RestoredParts
 from tests.source_files import PACKAGES, ROOT
 
 _A, _B = Subtask("a"), Subtask("b")
@@ -75,12 +76,18 @@ class _Last(Node):
         pass
 
 
+@cache
+def _resolved(name: str) -> Path:
+    """Return the file that a link of `cutline/` leads to."""
+    return Path(name).resolve()
+
+
 def followed(act: Callable[[], object]) -> Way:
     """Return the functions of the packages that `act` calls."""
     way: Way = {}
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        path = Path(frame.f_code.co_filename)
+        path = _resolved(frame.f_code.co_filename)
         if event == "call" and path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES:
             way.setdefault(path.relative_to(ROOT).as_posix(), {})[frame.f_code.co_qualname] = None
 

@@ -15,6 +15,6 @@
     completion                      completions for shells
 """
 
-from barrier_runtime.cli.commands import app, main
+from cutline.barrier_runtime.cli.commands import app, main
 
 __all__ = ["app", "main"]

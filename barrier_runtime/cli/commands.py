@@ -11,17 +11,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from barrier_runtime.cli import demo_commands, snapshot_commands
-from barrier_runtime.cli.completion import complete_run, complete_snapshot
-from barrier_runtime.cli.formatting import plain
-from barrier_runtime.cli.live_run import rescale, stop
-from barrier_runtime.cli.modes_command import modes
-from barrier_runtime.cli.plan_command import plan
-from barrier_runtime.cli.run_options import RunRequest, resume_arguments, run_request, with_run_options
-from barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
-from barrier_runtime.cli.stored import find_fork
-from barrier_runtime.cli.top import top
-from snapshot.errors import CutlineError
+from cutline.barrier_runtime.cli import demo_commands, snapshot_commands
+from cutline.barrier_runtime.cli.completion import complete_run, complete_snapshot
+from cutline.barrier_runtime.cli.formatting import plain
+from cutline.barrier_runtime.cli.live_run import rescale, stop
+from cutline.barrier_runtime.cli.modes_command import modes
+from cutline.barrier_runtime.cli.plan_command import plan
+from cutline.barrier_runtime.cli.run_options import RunRequest, resume_arguments, run_request, with_run_options
+from cutline.barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
+from cutline.barrier_runtime.cli.stored import find_fork
+from cutline.barrier_runtime.cli.top import top
+from cutline.snapshot.errors import CutlineError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -113,7 +113,7 @@ def fork(
 
 
 def _start(context: typer.Context, request: RunRequest) -> None:
-    from barrier_runtime.cli.run_command import run_graph
+    from cutline.barrier_runtime.cli.run_command import run_graph
 
     raise typer.Exit(run_graph(request, resume_arguments(context), Console(stderr=request.as_json)))
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import typer
 
-from barrier_runtime.cli.formatting import time_text
-from barrier_runtime.cli.stored import open_unsigned, read_run, signing_key
-from snapshot.drawing.labels import size_text
-from snapshot.errors import CutlineError
-from snapshot.stored.run_store import runs
-from snapshot.stored.signed import with_signing_key
-from state_backends.filesystem import FileSystemBackend
+from cutline.barrier_runtime.cli.formatting import time_text
+from cutline.barrier_runtime.cli.stored import open_unsigned, read_run, signing_key
+from cutline.snapshot.drawing.labels import size_text
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.stored.run_store import runs
+from cutline.snapshot.stored.signed import with_signing_key
+from cutline.state_backends.filesystem import FileSystemBackend
 
 #: names of the parameters for the store, and of the parameters for the run
 _PLACES = ("store", "place", "backend")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from barrier_runtime.cli.session import default_master, spark_session
+from cutline.barrier_runtime.cli.session import default_master, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

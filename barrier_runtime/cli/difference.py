@@ -10,16 +10,16 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, NamedTuple
 
-from barrier_runtime.cli.records import counts, summary
-from barrier_runtime.cli.stored import CODEC
-from snapshot.drawing.labels import brief, size_text
-from snapshot.errors import RestoreRefused
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import topology_of_record
+from cutline.barrier_runtime.cli.records import counts, summary
+from cutline.barrier_runtime.cli.stored import CODEC
+from cutline.snapshot.drawing.labels import brief, size_text
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 #: nested levels that are compared piece by piece; deeper values are compared as a whole
 _DEPTH_MAX = 20

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from barrier_runtime.cli.formatting import cell, numbers, plain, plain_table
-from snapshot.drawing.labels import duration_text, size_text
+from cutline.barrier_runtime.cli.formatting import cell, numbers, plain, plain_table
+from cutline.snapshot.drawing.labels import duration_text, size_text
 
 #: rows of a table that are shown; the JSON has all rows
 ROWS_MAX = 40

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from snapshot.errors import GraphError
-from snapshot.graph import Graph
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,6 +104,8 @@ def find_graph(name: str) -> GraphReference:
 def python_file(module: ModuleType, folder: Path) -> Path | None:
     """Return the file from which workers import `module`, or its package zipped into `folder`. None if installed."""
     top = sys.modules[module.__name__.partition(".")[0]]
+    if top.__name__ == __name__.partition(".")[0]:
+        return None  # because every executor has Cutline installed
     found = [Path(place).resolve() for place in getattr(top, "__path__", None) or [top.__file__ or ""]]
     # Without duplicates, because a package without __init__.py appears once for each name of its folder.
     places = list(dict.fromkeys(found))

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from snapshot.error_text import without_traceback
-from snapshot.errors import CutlineError
+from cutline.snapshot.error_text import without_traceback
+from cutline.snapshot.errors import CutlineError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from barrier_runtime.driver.run import Run
-    from snapshot.stored.snapshot import Snapshot
+    from cutline.barrier_runtime.driver.run import Run
+    from cutline.snapshot.stored.snapshot import Snapshot
 
 #: seconds that stopping "at once" may take; workers that have not ended by then end with this process
 STOP_SECONDS_MAX = 5.0

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from barrier_runtime.cli.formatting import plain, print_all, print_json
-from barrier_runtime.cli.page_client import TOKEN_VARIABLE, Document, PageClient
-from barrier_runtime.page.commands import Kind, State, parallelism_text, parse_parallelism
-from barrier_runtime.page.settings import PORT_DEFAULT
-from snapshot.coordinator.run_state import Outcome
-from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
+from cutline.barrier_runtime.cli.formatting import plain, print_all, print_json
+from cutline.barrier_runtime.cli.page_client import TOKEN_VARIABLE, Document, PageClient
+from cutline.barrier_runtime.page.commands import Kind, State, parallelism_text, parse_parallelism
+from cutline.barrier_runtime.page.settings import PORT_DEFAULT
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
 
 #: address of the page of the first run on this machine
 DEFAULT_ADDRESS = f"http://127.0.0.1:{PORT_DEFAULT}"

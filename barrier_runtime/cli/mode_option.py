@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from snapshot.plan.modes import MARKERS, Mode, ModeWish, mode_of
+from cutline.snapshot.plan.modes import MARKERS, Mode, ModeWish, mode_of
 
 _CLASSES: Final[dict[str, type[Mode]]] = {each.name: each for each in get_args(Mode)}
 

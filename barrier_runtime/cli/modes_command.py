@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from barrier_runtime.cli.formatting import print_all, print_json
-from barrier_runtime.cli.mode_option import all_modes
-from barrier_runtime.cli.plan_command import GraphArgument, LogOption, MasterOption, load_graph
-from barrier_runtime.cli.snapshot_commands import JsonOption
-from snapshot.plan.compiled_graph import problems_by_mode
-from snapshot.plan.modes import MARKERS
+from cutline.barrier_runtime.cli.formatting import print_all, print_json
+from cutline.barrier_runtime.cli.mode_option import all_modes
+from cutline.barrier_runtime.cli.plan_command import GraphArgument, LogOption, MasterOption, load_graph
+from cutline.barrier_runtime.cli.snapshot_commands import JsonOption
+from cutline.snapshot.plan.compiled_graph import problems_by_mode
+from cutline.snapshot.plan.modes import MARKERS
 
 
 def modes(

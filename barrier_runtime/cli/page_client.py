@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NoReturn, TypeAlias
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-from barrier_runtime.page.commands import Kind, State
+from cutline.barrier_runtime.page.commands import Kind, State
 
 #: seconds for one answer, which is enough because the page answers from memory
 ANSWER_SECONDS_MAX = 5.0

@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from barrier_runtime.cli.completion import complete_run, complete_snapshot
-from barrier_runtime.cli.formatting import print_all, print_json
-from barrier_runtime.cli.graph_loader import find_graph
-from barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
-from barrier_runtime.cli.run_options import DEFAULT_BACKEND
-from barrier_runtime.cli.session import default_master, spark_session
-from barrier_runtime.cli.snapshot_commands import JsonOption, KeyOption
-from barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
-from barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
-from snapshot.graph import Graph
-from snapshot.stored.run_store import RunStore
+from cutline.barrier_runtime.cli.completion import complete_run, complete_snapshot
+from cutline.barrier_runtime.cli.formatting import print_all, print_json
+from cutline.barrier_runtime.cli.graph_loader import find_graph
+from cutline.barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
+from cutline.barrier_runtime.cli.run_options import DEFAULT_BACKEND
+from cutline.barrier_runtime.cli.session import default_master, spark_session
+from cutline.barrier_runtime.cli.snapshot_commands import JsonOption, KeyOption
+from cutline.barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
+from cutline.barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.stored.run_store import RunStore
 
 GraphArgument = Annotated[
     str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function that returns one: f() or f(spark).")
@@ -57,7 +57,7 @@ def plan(
 
     Example: `cutline plan jobs.bank:graph --backend /data/snapshots`
     """
-    from barrier_runtime.driver.restore_check import plan_of
+    from cutline.barrier_runtime.driver.restore_check import plan_of
 
     wish: str | int | None = None if restore_from == "none" else restore_from
     if isinstance(wish, str) and wish != "latest":

@@ -15,18 +15,18 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from barrier_runtime.driver.failed_snapshots import is_failure
-from barrier_runtime.driver.run_histories import history_of
-from barrier_runtime.page.counting import RATE_SECONDS, flow_ends
-from snapshot.drawing.labels import duration_text, size_text
-from snapshot.error_text import without_traceback
-from snapshot.errors import CutlineError
-from snapshot.node import Sink, Source
+from cutline.barrier_runtime.driver.failed_snapshots import is_failure
+from cutline.barrier_runtime.driver.run_histories import history_of
+from cutline.barrier_runtime.page.counting import RATE_SECONDS, flow_ends
+from cutline.snapshot.drawing.labels import duration_text, size_text
+from cutline.snapshot.error_text import without_traceback
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.node import Sink, Source
 
 if TYPE_CHECKING:
-    from barrier_runtime.driver.run import Run
-    from snapshot.graph import Graph
-    from snapshot.stored.snapshot import Snapshot
+    from cutline.barrier_runtime.driver.run import Run
+    from cutline.snapshot.graph import Graph
+    from cutline.snapshot.stored.snapshot import Snapshot
 
 #: seconds between two polls of the run, as long as between the run's own polls
 POLL_SECONDS = 0.25

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from barrier_runtime.cli.stored import StoredRun, Unreadable
-from snapshot.ids import ChannelId
-from snapshot.stored.snapshot import Snapshot
+from cutline.barrier_runtime.cli.stored import StoredRun, Unreadable
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.stored.snapshot import Snapshot
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:

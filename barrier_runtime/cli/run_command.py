@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from barrier_runtime.cli.formatting import as_json, verdict_lines
-from barrier_runtime.cli.graph_loader import find_graph, python_file
-from barrier_runtime.cli.interrupts import SIGNAL_EXIT_CODE, Interrupts, ended_by_sigterm, signals_as_before
-from barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
-from barrier_runtime.cli.run_options import RunRequest
-from barrier_runtime.cli.session import ship, spark_session
-from barrier_runtime.cli.stored import find_snapshot, known_run
-from barrier_runtime.page.commands import parallelism_text
-from snapshot.coordinator.run_state import Outcome
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.snapshot import Snapshot
+from cutline.barrier_runtime.cli.formatting import as_json, verdict_lines
+from cutline.barrier_runtime.cli.graph_loader import find_graph, python_file
+from cutline.barrier_runtime.cli.interrupts import SIGNAL_EXIT_CODE, Interrupts, ended_by_sigterm, signals_as_before
+from cutline.barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
+from cutline.barrier_runtime.cli.run_options import RunRequest
+from cutline.barrier_runtime.cli.session import ship, spark_session
+from cutline.barrier_runtime.cli.stored import find_snapshot, known_run
+from cutline.barrier_runtime.page.commands import parallelism_text
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from barrier_runtime.driver.run import Run
-    from snapshot.graph import Graph
+    from cutline.barrier_runtime.driver.run import Run
+    from cutline.snapshot.graph import Graph
 
 
 def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
@@ -139,7 +139,7 @@ def _resume_command(request: RunRequest, arguments: Sequence[str], run: Run, dec
 
 
 def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
-    from barrier_runtime.driver.runtime import BarrierRuntime
+    from cutline.barrier_runtime.driver.runtime import BarrierRuntime
 
     runtime = BarrierRuntime(
         spark, backend=request.backend, snapshotTimeout=request.snapshot_timeout, **request.options

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from barrier_runtime.cli.completion import complete_run
-from barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
-from barrier_runtime.cli.session import default_master
-from barrier_runtime.cli.snapshot_commands import KeyOption
-from barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
-from barrier_runtime.cli.stored import open_unsigned, signing_key
-from barrier_runtime.page.settings import PORT_DEFAULT, Page
-from snapshot.plan.modes import MARKERS, ModeWish
-from snapshot.stored.signed import with_signing_key
+from cutline.barrier_runtime.cli.completion import complete_run
+from cutline.barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
+from cutline.barrier_runtime.cli.session import default_master
+from cutline.barrier_runtime.cli.snapshot_commands import KeyOption
+from cutline.barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
+from cutline.barrier_runtime.cli.stored import open_unsigned, signing_key
+from cutline.barrier_runtime.page.settings import PORT_DEFAULT, Page
+from cutline.snapshot.plan.modes import MARKERS, ModeWish
+from cutline.snapshot.stored.signed import with_signing_key
 
 if TYPE_CHECKING:
-    from snapshot.stored.backend import StateBackend
-    from snapshot.stored.snapshot import Snapshot
+    from cutline.snapshot.stored.backend import StateBackend
+    from cutline.snapshot.stored.snapshot import Snapshot
 
 #: folder or URL of snapshots when no `--backend` is given
 DEFAULT_BACKEND = "snapshots"

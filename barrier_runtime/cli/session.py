@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barrier_runtime.cli.interrupts import signals_as_before
-from snapshot.errors import RunFailed
+from cutline.barrier_runtime.cli.interrupts import signals_as_before
+from cutline.snapshot.errors import RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def spark_session(
 
 def ship(spark: SparkSession, files: Sequence[Path]) -> None:
     """Send ``.py``, ``.zip`` and ``.egg`` files to all workers, so that their Python can import the files."""
-    from barrier_runtime.driver.stage import is_connect
+    from cutline.barrier_runtime.driver.stage import is_connect
 
     for file in files:
         if is_connect(spark):

@@ -13,12 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from barrier_runtime.cli import records
-from barrier_runtime.cli.completion import complete_run, complete_snapshot
-from barrier_runtime.cli.difference import difference
-from barrier_runtime.cli.difference_tables import difference_tables
-from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, print_all, print_json, time_text
-from barrier_runtime.cli.stored import (
+from cutline.barrier_runtime.cli import records
+from cutline.barrier_runtime.cli.completion import complete_run, complete_snapshot
+from cutline.barrier_runtime.cli.difference import difference
+from cutline.barrier_runtime.cli.difference_tables import difference_tables
+from cutline.barrier_runtime.cli.formatting import (
+    age_text,
+    cell,
+    numbers,
+    plain_table,
+    print_all,
+    print_json,
+    time_text,
+)
+from cutline.barrier_runtime.cli.stored import (
     KEY_VARIABLE,
     StoredRun,
     find_snapshot,
@@ -27,8 +35,8 @@ from barrier_runtime.cli.stored import (
     read_run,
     run_names,
 )
-from snapshot.drawing.labels import duration_text, size_text
-from state_backends.verify import Findings, verify_run
+from cutline.snapshot.drawing.labels import duration_text, size_text
+from cutline.state_backends.verify import Findings, verify_run
 
 app = typer.Typer(no_args_is_help=True, help="List, show, verify and compare snapshots; take, pin and delete them.")
 

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from barrier_runtime.cli.completion import complete_run, complete_snapshot
-from barrier_runtime.cli.formatting import print_all, print_json
-from barrier_runtime.cli.live_run import (
+from cutline.barrier_runtime.cli.completion import complete_run, complete_snapshot
+from cutline.barrier_runtime.cli.formatting import print_all, print_json
+from cutline.barrier_runtime.cli.live_run import (
     DEFAULT_ADDRESS,
     AddressArgument,
     LiveRunOption,
@@ -24,11 +24,11 @@ from barrier_runtime.cli.live_run import (
     find_run,
     open_page_client,
 )
-from barrier_runtime.cli.snapshot_commands import KeyOption
-from barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
-from barrier_runtime.page.commands import Kind
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot_edits import remove_snapshot, set_pinned
+from cutline.barrier_runtime.cli.snapshot_commands import KeyOption
+from cutline.barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
+from cutline.barrier_runtime.page.commands import Kind
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot_edits import remove_snapshot, set_pinned
 
 PlaceArgument = Annotated[
     str,

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from barrier_runtime.page.commands import parse_parallelism
-from snapshot.coordinator.recovery import ALLOWANCES, check_allowances
+from cutline.barrier_runtime.page.commands import parse_parallelism
+from cutline.snapshot.coordinator.recovery import ALLOWANCES, check_allowances
 
 
 def _checked(names: list[str] | None) -> list[str]:

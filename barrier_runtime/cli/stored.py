@@ -14,16 +14,16 @@ from pathlib import Path
 
 import typer
 
-from barrier_runtime.cli.formatting import plain
-from snapshot.channel.serialization import Codec
-from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.run_store import RunStore, pinned_off_chain, restorable, runs, stored_history
-from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, SignedBackend, with_signing_key
-from snapshot.stored.snapshot import Snapshot
-from state_backends.filesystem import FileSystemBackend
-from state_backends.verify import backend_of
+from cutline.barrier_runtime.cli.formatting import plain
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.run_store import RunStore, pinned_off_chain, restorable, runs, stored_history
+from cutline.snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, SignedBackend, with_signing_key
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.state_backends.filesystem import FileSystemBackend
+from cutline.state_backends.verify import backend_of
 
 #: codec that refuses pickle, because the data that is shown contains none
 CODEC = Codec(safe=True)

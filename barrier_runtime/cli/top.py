@@ -15,11 +15,17 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from barrier_runtime.cli.formatting import print_json, verdict_lines
-from barrier_runtime.cli.live_run import DEFAULT_ADDRESS, AddressArgument, LiveRunOption, find_run, open_page_client
-from barrier_runtime.cli.page_client import PageClient
-from barrier_runtime.cli.top_view import top_view
-from barrier_runtime.page.commands import Kind
+from cutline.barrier_runtime.cli.formatting import print_json, verdict_lines
+from cutline.barrier_runtime.cli.live_run import (
+    DEFAULT_ADDRESS,
+    AddressArgument,
+    LiveRunOption,
+    find_run,
+    open_page_client,
+)
+from cutline.barrier_runtime.cli.page_client import PageClient
+from cutline.barrier_runtime.cli.top_view import top_view
+from cutline.barrier_runtime.page.commands import Kind
 
 
 class Keyboard:

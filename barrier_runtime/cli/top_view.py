@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, rate_text
-from snapshot.drawing.labels import duration_text, size_text
-from snapshot.stored.recovery_report import RECOVERY_REPORT
+from cutline.barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, rate_text
+from cutline.snapshot.drawing.labels import duration_text, size_text
+from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT
 
 #: columns of the narrowest terminal that shows all columns of the tables
 WIDE = 110

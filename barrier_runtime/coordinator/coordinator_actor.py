@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barrier_runtime.coordinator.coordinator_service import CoordinatorService
-from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from barrier_runtime.logs import configure
-from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
-from snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_events import RestoreFrom
-from snapshot.coordinator.machine import Coordinator, RunSettings
-from snapshot.stored.backend import StateBackend
+from cutline.barrier_runtime.coordinator.coordinator_service import CoordinatorService
+from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from cutline.barrier_runtime.logs import configure
+from cutline.barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
+from cutline.snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_events import RestoreFrom
+from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
+from cutline.snapshot.stored.backend import StateBackend
 
 _logger = logging.getLogger("cutline.coordinator")
 

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, assert_never
 
-from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from barrier_runtime.coordinator.endpoint import Endpoint
-from barrier_runtime.coordinator.mode_status import mode_status, records_status
-from barrier_runtime.coordinator.request_results import RequestResults
-from barrier_runtime.progress import ProgressTracker, WorkerProgress
-from barrier_runtime.reactor import Reactor
-from barrier_runtime.tracing.chunks import WorkerTrace
-from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
-from snapshot.coordinator.control import WorkerRegistered
-from snapshot.coordinator.events import (
+from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from cutline.barrier_runtime.coordinator.endpoint import Endpoint
+from cutline.barrier_runtime.coordinator.mode_status import mode_status, records_status
+from cutline.barrier_runtime.coordinator.request_results import RequestResults
+from cutline.barrier_runtime.progress import ProgressTracker, WorkerProgress
+from cutline.barrier_runtime.reactor import Reactor
+from cutline.barrier_runtime.tracing.chunks import WorkerTrace
+from cutline.barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
+from cutline.snapshot.coordinator.control import WorkerRegistered
+from cutline.snapshot.coordinator.events import (
     AskStore,
     Begin,
     CancelStage,
@@ -52,10 +52,10 @@ from snapshot.coordinator.events import (
     WorkerLost,
     WorkerMessageReceived,
 )
-from snapshot.coordinator.machine import Coordinator, Outcome
-from snapshot.errors import ChannelError, CutlineError, RunFailed
-from snapshot.plan.modes import PersistentState
-from snapshot.stored.snapshot_edits import set_pinned
+from cutline.snapshot.coordinator.machine import Coordinator, Outcome
+from cutline.snapshot.errors import ChannelError, CutlineError, RunFailed
+from cutline.snapshot.plan.modes import PersistentState
+from cutline.snapshot.stored.snapshot_edits import set_pinned
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
 SLEEP_SECONDS_MAX = 0.5

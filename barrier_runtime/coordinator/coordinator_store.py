@@ -7,7 +7,7 @@ import time
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
-from snapshot.coordinator.events import (
+from cutline.snapshot.coordinator.events import (
     AskStore,
     CutNotStored,
     CutStored,
@@ -19,8 +19,8 @@ from snapshot.coordinator.events import (
     StoreAnswered,
     StoreCut,
 )
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.fence_events import (
     Answer,
     CheckForClaim,
     ClaimSeen,
@@ -31,12 +31,12 @@ from snapshot.coordinator.fence_events import (
     Unanswered,
     WriteManifest,
 )
-from snapshot.errors import CutlineError
-from snapshot.independent.record_files import RecordFiles
-from snapshot.stored.backend import StateBackend, is_permanent
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, off_chain
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.stored.backend import StateBackend, is_permanent
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore, off_chain
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
 #: short enough to report a dead store while the user still waits.

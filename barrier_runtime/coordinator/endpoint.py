@@ -15,16 +15,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from barrier_runtime.control_codec import FROM_WORKER, decode_message, encode_message
-from barrier_runtime.reactor import Reactor
-from barrier_runtime.worker.control_link import COORDINATOR, worker_number
-from channels.admission import EndpointAdmission
-from channels.control import ControlConnection
-from channels.heartbeat import Heartbeats
-from channels.identity import Identity, Purpose
-from channels.listener import Admitted, Listener
-from snapshot.coordinator.control import CoordinatorMessage, Quit, WorkerRegistered
-from snapshot.errors import ChannelError
+from cutline.barrier_runtime.control_codec import FROM_WORKER, decode_message, encode_message
+from cutline.barrier_runtime.reactor import Reactor
+from cutline.barrier_runtime.worker.control_link import COORDINATOR, worker_number
+from cutline.channels.admission import EndpointAdmission
+from cutline.channels.control import ControlConnection
+from cutline.channels.heartbeat import Heartbeats
+from cutline.channels.identity import Identity, Purpose
+from cutline.channels.listener import Admitted, Listener
+from cutline.snapshot.coordinator.control import CoordinatorMessage, Quit, WorkerRegistered
+from cutline.snapshot.errors import ChannelError
 
 #: called with a received message: worker number, message
 OnMessage = Callable[[int, Any], None]

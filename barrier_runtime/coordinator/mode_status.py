@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from barrier_runtime.progress import ModeProgress
-from snapshot.coordinator.record_tracker import RecordTracker
-from snapshot.ids import Subtask
-from snapshot.plan.modes import ChannelLogs, Mode, MonoidClocks, StepMode, name_of_mode, negotiates
-from snapshot.stored.independent_record import first_record_number
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.recovery_report import RECOVERY_REPORT
+from cutline.barrier_runtime.progress import ModeProgress
+from cutline.snapshot.coordinator.record_tracker import RecordTracker
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import ChannelLogs, Mode, MonoidClocks, StepMode, name_of_mode, negotiates
+from cutline.snapshot.stored.independent_record import first_record_number
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT
 
 
 def mode_status(mode: Mode | None, newest: Manifest | None, incarnation: int, progress: ModeProgress) -> dict[str, Any]:

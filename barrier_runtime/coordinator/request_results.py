@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from snapshot.coordinator.events import CloseRequest
+from cutline.snapshot.coordinator.events import CloseRequest
 
 #: Seconds that a call for a pending request waits at most. The wait is short, because a driver must notice its own
 #: timeout, or a new coordinator instance, at once.

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snapshot.errors import GraphError, SnapshotCorrupt
-from snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
-from snapshot.stored.layout import run_folder
-from state_backends.disk import Disk
-from state_backends.filesystem import FileSystemBackend
+from cutline.snapshot.errors import GraphError, SnapshotCorrupt
+from cutline.snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
+from cutline.snapshot.stored.layout import run_folder
+from cutline.state_backends.disk import Disk
+from cutline.state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

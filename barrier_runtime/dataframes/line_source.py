@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from snapshot.errors import GraphError
-from snapshot.node import END, Context
-from snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.node import END, Context
+from cutline.snapshot.replayable_source import ReplayableSource
 
 #: Bytes of a read, which goes on to the end of the line.
 READ_BYTES: Final = 64 * 1024

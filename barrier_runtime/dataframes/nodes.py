@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from barrier_runtime.dataframes.input_log import (
+from cutline.barrier_runtime.dataframes.input_log import (
     InputLog,
     LogPlace,
     arrow_schema_of,
@@ -21,14 +21,14 @@ from barrier_runtime.dataframes.input_log import (
     share_log,
     write_log,
 )
-from barrier_runtime.dataframes.row_file import empty_file
-from barrier_runtime.dataframes.staging import Staging
-from barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
-from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.node import END, Context, Guarantee, Sink
-from snapshot.plan.schemas import to_arrow_schema
-from snapshot.replayable_source import ReplayableSource
-from state_backends.filesystem import FileSystemBackend
+from cutline.barrier_runtime.dataframes.row_file import empty_file
+from cutline.barrier_runtime.dataframes.staging import Staging
+from cutline.barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
+from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.node import END, Context, Guarantee, Sink
+from cutline.snapshot.plan.schemas import to_arrow_schema
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snapshot.errors import NodeError
+from cutline.snapshot.errors import NodeError
 
 #: Rows that wait as Python objects. Enough for a cheap conversion, few enough to hold in memory.
 WAITING_ROWS_MAX = 1024

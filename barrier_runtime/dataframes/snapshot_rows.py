@@ -27,24 +27,24 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barrier_runtime.dataframes.json_text import text_of_key, text_of_value
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import encoded_messages, messages_of
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.record_batches import encode_batch
-from snapshot.channel.serialization import Codec
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.keyed.merging import PieceRef, merge_ranges, merged
-from snapshot.keyed.rows import StateKind
-from snapshot.keyed.rows_codec import NOT_DECODABLE, decode_keys, decode_values
-from snapshot.keyed.segment import Segment, clipped
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry, SubtaskRecord
-from snapshot.stored.keyed_state import read_segments, stored_rows
-from snapshot.stored.own_changes import decode_changes
-from snapshot.stored.part import Handle, PartKind, decode_frames
-from snapshot.stored.snapshot import Snapshot
+from cutline.barrier_runtime.dataframes.json_text import text_of_key, text_of_value
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_messages, messages_of
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.record_batches import encode_batch
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.merging import PieceRef, merge_ranges, merged
+from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.rows_codec import NOT_DECODABLE, decode_keys, decode_values
+from cutline.snapshot.keyed.segment import Segment, clipped
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry, SubtaskRecord
+from cutline.snapshot.stored.keyed_state import read_segments, stored_rows
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
+from cutline.snapshot.stored.snapshot import Snapshot
 
 #: Columns of the table.
 SCHEMA: Final = pa.schema(

@@ -17,14 +17,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from barrier_runtime.dataframes.snapshot_rows import SCHEMA, Opening, Piece, plan, read
-from snapshot.channel.serialization import Codec
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.run_store import RunStore, runs, stored_history
-from snapshot.stored.signed import with_signing_key
-from snapshot.stored.snapshot import Snapshot
-from state_backends.object_store import ObjectStoreBackend
-from state_backends.verify import backend_of
+from cutline.barrier_runtime.dataframes.snapshot_rows import SCHEMA, Opening, Piece, plan, read
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.run_store import RunStore, runs, stored_history
+from cutline.snapshot.stored.signed import with_signing_key
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.state_backends.object_store import ObjectStoreBackend
+from cutline.state_backends.verify import backend_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,13 +24,13 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from barrier_runtime.dataframes.row_file import RowFile, empty_file
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.stored.history import may_discard
-from snapshot.stored.layout import run_folder
-from state_backends.disk import Disk
-from state_backends.filesystem import FileSystemBackend
+from cutline.barrier_runtime.dataframes.row_file import RowFile, empty_file
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.history import may_discard
+from cutline.snapshot.stored.layout import run_folder
+from cutline.state_backends.disk import Disk
+from cutline.state_backends.filesystem import FileSystemBackend
 
 _SUBTASK = re.compile(r"[0-9]+")
 _STAGED = re.compile(r"(?P<incarnation>\d{8,})-(?P<token>[0-9a-f]{16})\.parquet")

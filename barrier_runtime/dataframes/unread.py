@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from barrier_runtime.dataframes.input_log import InputLog
-from snapshot.errors import SnapshotCorrupt
+from cutline.barrier_runtime.dataframes.input_log import InputLog
+from cutline.snapshot.errors import SnapshotCorrupt
 
 #: Names of the partitions of any log. A later parallelism deals them evenly, because 480 has many divisors. Each
 #: manifest holds the names, so they are few.

@@ -7,16 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barrier_runtime.coordinator.coordinator_actor import CoordinatorActor, CoordinatorSetup
-from barrier_runtime.driver.ray_gateway import ActorLostError, RemoteActor
-from barrier_runtime.driver.run_histories import RunHistories
-from barrier_runtime.tracing.trace_store import KeptTrace
-from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
-from snapshot.channel.frame import Buffer
-from snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
-from snapshot.errors import RunFailed
-from snapshot.stored.backend import StateBackend
-from state_backends.base import DeadlineBackend
+from cutline.barrier_runtime.coordinator.coordinator_actor import CoordinatorActor, CoordinatorSetup
+from cutline.barrier_runtime.driver.ray_gateway import ActorLostError, RemoteActor
+from cutline.barrier_runtime.driver.run_histories import RunHistories
+from cutline.barrier_runtime.tracing.trace_store import KeptTrace
+from cutline.barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.state_backends.base import DeadlineBackend
 
 #: Seconds between two checks whether the last messages of all workers are read, which takes milliseconds.
 _FAREWELL_POLL_SECONDS = 0.01

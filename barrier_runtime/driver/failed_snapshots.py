@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from barrier_runtime.driver.run_histories import history_of
-from snapshot.error_text import without_traceback
+from cutline.barrier_runtime.driver.run_histories import history_of
+from cutline.snapshot.error_text import without_traceback
 
 #: Seconds without a failure after which the cause is printed again in full. A user may have forgotten the first line.
 QUIET_SECONDS = 600.0

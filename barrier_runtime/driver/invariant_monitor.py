@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.bounded_history import BoundedHistory
-from snapshot.errors import RunFailed, SnapshotCorrupt
-from snapshot.plan.declarations import Invariant
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.bounded_history import BoundedHistory
+from cutline.snapshot.errors import RunFailed, SnapshotCorrupt
+from cutline.snapshot.plan.declarations import Invariant
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
 
 #: Seconds that an invariant may take for one snapshot. Long, because it may read gigabytes of state.
 DEADLINE_SECONDS = 60.0

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barrier_runtime.driver.stage import active_tasks, is_connect, slot_count
-from channels.limits import NAME_BYTES_MAX
-from snapshot.errors import RunFailed
-from snapshot.plan.validation import name_problem
+from cutline.barrier_runtime.driver.stage import active_tasks, is_connect, slot_count
+from cutline.channels.limits import NAME_BYTES_MAX
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.plan.validation import name_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

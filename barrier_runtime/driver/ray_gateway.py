@@ -26,7 +26,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayEr
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import retry, stop_after_attempt
 
-from barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_messages
+from cutline.barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_messages
 
 #: Seconds that one call of an actor may take, a restart of the actor by Ray included.
 ANSWER_SECONDS_MAX = 60.0

@@ -18,19 +18,19 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from barrier_runtime.driver.preflight import check_rescale
-from barrier_runtime.driver.restore_check import GOES_ON, check_restore
-from barrier_runtime.driver.submission import SUBMITTING, Submission, held_slots
-from barrier_runtime.driver.submissions import RunOverError, Submissions
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.events import CloseRequest, StopRequested
-from snapshot.coordinator.machine import Phase
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.errors import CutlineError, GraphError, RestoreRefused, RunFailed, SnapshotAborted
-from snapshot.graph import Graph
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
+from cutline.barrier_runtime.driver.preflight import check_rescale
+from cutline.barrier_runtime.driver.restore_check import GOES_ON, check_restore
+from cutline.barrier_runtime.driver.submission import SUBMITTING, Submission, held_slots
+from cutline.barrier_runtime.driver.submissions import RunOverError, Submissions
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.events import CloseRequest, StopRequested
+from cutline.snapshot.coordinator.machine import Phase
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.errors import CutlineError, GraphError, RestoreRefused, RunFailed, SnapshotAborted
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
 
 #: Seconds that workers beside those of the present stage may take to register. The run stops then, and waits for them.
 _READY_SECONDS_MAX = 15.0

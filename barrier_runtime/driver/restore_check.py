@@ -11,20 +11,20 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from snapshot.coordinator.fence_events import RestoreFrom
-from snapshot.coordinator.recovery import REPEATED_OUTPUT, check_allowances, explain_restore, plan_restore
-from snapshot.coordinator.restore_plan import RestorePlan
-from snapshot.errors import RestoreRefused
-from snapshot.graph import Graph
-from snapshot.plan.compiled_graph import CompiledGraph, build
-from snapshot.plan.modes import ModeWish, mode_of
-from snapshot.plan.partitions import with_partitions
-from snapshot.plan.topology import Topology
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, restorable, stored_history
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.coordinator.fence_events import RestoreFrom
+from cutline.snapshot.coordinator.recovery import REPEATED_OUTPUT, check_allowances, explain_restore, plan_restore
+from cutline.snapshot.coordinator.restore_plan import RestorePlan
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
+from cutline.snapshot.plan.modes import ModeWish, mode_of
+from cutline.snapshot.plan.partitions import with_partitions
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore, restorable, stored_history
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 
 class Origin(NamedTuple):

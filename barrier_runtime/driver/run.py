@@ -12,35 +12,35 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from barrier_runtime.driver.coordinator_client import CoordinatorClient
-from barrier_runtime.driver.failed_snapshots import FailedSnapshots
-from barrier_runtime.driver.interruptible import ctrl_c_ends_waiting
-from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
-from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
-from barrier_runtime.driver.rescaling import Rescaler
-from barrier_runtime.driver.restore_check import plan_of
-from barrier_runtime.driver.run_html import html_of_run
-from barrier_runtime.driver.snapshot_frames import snapshot_frame
-from barrier_runtime.driver.submission import Submission, Submitter
-from barrier_runtime.driver.submissions import RunOverError, Submissions, going_on
-from barrier_runtime.driver.supervisor import Supervisor
-from barrier_runtime.page.commands import Actions, Kind
-from barrier_runtime.page.server import PageServer
-from barrier_runtime.tracing.joined import opened
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.events import CloseRequest, RemovalRequested, SnapshotRequested, StopRequested
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.coordinator.restore_plan import RestorePlan
-from snapshot.coordinator.retention import RemovalRequest
-from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
-from snapshot.graph import Graph
-from snapshot.ids import Subtask
-from snapshot.plan.declarations import Invariant
-from snapshot.stored.recovery_report import RECOVERY_REPORT, RecoveryReport
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
-from snapshot.trace import Trace
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorClient
+from cutline.barrier_runtime.driver.failed_snapshots import FailedSnapshots
+from cutline.barrier_runtime.driver.interruptible import ctrl_c_ends_waiting
+from cutline.barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
+from cutline.barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
+from cutline.barrier_runtime.driver.rescaling import Rescaler
+from cutline.barrier_runtime.driver.restore_check import plan_of
+from cutline.barrier_runtime.driver.run_html import html_of_run
+from cutline.barrier_runtime.driver.snapshot_frames import snapshot_frame
+from cutline.barrier_runtime.driver.submission import Submission, Submitter
+from cutline.barrier_runtime.driver.submissions import RunOverError, Submissions, going_on
+from cutline.barrier_runtime.driver.supervisor import Supervisor
+from cutline.barrier_runtime.page.commands import Actions, Kind
+from cutline.barrier_runtime.page.server import PageServer
+from cutline.barrier_runtime.tracing.joined import opened
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.events import CloseRequest, RemovalRequested, SnapshotRequested, StopRequested
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.coordinator.restore_plan import RestorePlan
+from cutline.snapshot.coordinator.retention import RemovalRequest
+from cutline.snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.declarations import Invariant
+from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT, RecoveryReport
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
+from cutline.snapshot.trace import Trace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from snapshot.coordinator.bounded_history import HISTORY_MAX, BoundedHistory
+from cutline.snapshot.coordinator.bounded_history import HISTORY_MAX, BoundedHistory
 
 _History: TypeAlias = BoundedHistory[Mapping[str, Any]]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from snapshot.drawing.graph_picture import html_of_topology
-from snapshot.drawing.html import card, link, table
-from snapshot.drawing.labels import counted, duration_text, shortened, size_text
-from snapshot.plan.topology import Topology
+from cutline.snapshot.drawing.graph_picture import html_of_topology
+from cutline.snapshot.drawing.html import card, link, table
+from cutline.snapshot.drawing.labels import counted, duration_text, shortened, size_text
+from cutline.snapshot.plan.topology import Topology
 
 #: Limits of rows in a table, newest first, and of characters in a reason. `Run.status` has everything.
 _ROWS_MAX, _REASON_CHARACTERS = 20, 500

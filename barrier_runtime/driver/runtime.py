@@ -9,32 +9,32 @@ import weakref
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
-from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
-from barrier_runtime.driver.preflight import check_cluster, run_name_problem
-from barrier_runtime.driver.ray_gateway import ensure_ray
-from barrier_runtime.driver.restore_check import check_restore, origin_of, plan_of
-from barrier_runtime.driver.run import Run
-from barrier_runtime.driver.snapshot_frames import snapshot_frame
-from barrier_runtime.driver.submission import SUBMITTING, RuntimeSettings, Submitter, application_of, held_slots
-from barrier_runtime.page.server import PageServer, close_page, open_page
-from barrier_runtime.page.settings import Page, settings_of
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.pending_snapshot import SnapshotPolicy
-from snapshot.coordinator.recovery import check_allowances
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.restore_plan import RestorePlan
-from snapshot.errors import GraphError, RunFailed
-from snapshot.graph import Graph
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.modes import ModeWish, mode_of
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.layout import run_folder
-from snapshot.stored.run_store import RunStore, pinned_off_chain, runs
-from snapshot.stored.signed import with_signing_key
-from snapshot.stored.snapshot import Snapshot
-from state_backends.keyed_state import HeapState, RocksDBState
+from cutline.barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from cutline.barrier_runtime.driver.preflight import check_cluster, run_name_problem
+from cutline.barrier_runtime.driver.ray_gateway import ensure_ray
+from cutline.barrier_runtime.driver.restore_check import check_restore, origin_of, plan_of
+from cutline.barrier_runtime.driver.run import Run
+from cutline.barrier_runtime.driver.snapshot_frames import snapshot_frame
+from cutline.barrier_runtime.driver.submission import SUBMITTING, RuntimeSettings, Submitter, application_of, held_slots
+from cutline.barrier_runtime.page.server import PageServer, close_page, open_page
+from cutline.barrier_runtime.page.settings import Page, settings_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy
+from cutline.snapshot.coordinator.recovery import check_allowances
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.restore_plan import RestorePlan
+from cutline.snapshot.errors import GraphError, RunFailed
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.modes import ModeWish, mode_of
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.layout import run_folder
+from cutline.snapshot.stored.run_store import RunStore, pinned_off_chain, runs
+from cutline.snapshot.stored.signed import with_signing_key
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.state_backends.keyed_state import HeapState, RocksDBState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 
-from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from barrier_runtime.driver.preflight import run_name_problem
-from snapshot.coordinator.events import AskStore
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_events import (
+from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from cutline.barrier_runtime.driver.preflight import run_name_problem
+from cutline.snapshot.coordinator.events import AskStore
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_events import (
     Continue,
     FenceEvent,
     Publish,
@@ -24,17 +24,17 @@ from snapshot.coordinator.fence_events import (
     Unpublished,
     WriteManifest,
 )
-from snapshot.errors import Fenced, RestoreRefused
-from snapshot.ids import first_snapshot_id
-from snapshot.mending.mended_snapshot import MendedSnapshot
-from snapshot.plan.modes import ChannelLogs
-from snapshot.plan.topology import Topology
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.errors import Fenced, RestoreRefused
+from cutline.snapshot.ids import first_snapshot_id
+from cutline.snapshot.mending.mended_snapshot import MendedSnapshot
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 
 class SnapshotEditor(MendedSnapshot):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barrier_runtime.dataframes.snapshot_source import read_snapshot
-from barrier_runtime.driver.coordinator_client import CoordinatorMemory
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.layout import run_folder
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.signed import SignedBackend
+from cutline.barrier_runtime.dataframes.snapshot_source import read_snapshot
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorMemory
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.layout import run_folder
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.signed import SignedBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

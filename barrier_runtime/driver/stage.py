@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.utils import is_remote
 
-from barrier_runtime.driver.ray_gateway import own_address
-from snapshot.errors import GraphError, RunFailed
+from cutline.barrier_runtime.driver.ray_gateway import own_address
+from cutline.snapshot.errors import GraphError, RunFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ def run_stage(spark: SparkSession, group: str, description: str, worker_count: i
     def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        from barrier_runtime.worker.task import host_worker
+        from cutline.barrier_runtime.worker.task import host_worker
 
         context = TaskContext.get()
         assert context is not None

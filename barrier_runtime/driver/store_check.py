@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapshot.errors import GraphError
-from snapshot.graph import Graph
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.declarations import NodeDeclaration
-from state_backends.aggregate_stores import MemoryStore
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.declarations import NodeDeclaration
+from cutline.state_backends.aggregate_stores.memory import MemoryStore
 
 _SHARED = "SQLiteStore, PostgreSQLStore or RedisStore"
 

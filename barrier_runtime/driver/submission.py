@@ -24,33 +24,33 @@ from typing import TYPE_CHECKING
 
 import cloudpickle
 
-from barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
-from barrier_runtime.dataframes.nodes import DataFrameSource
-from barrier_runtime.driver.coordinator_client import CoordinatorClient, free_port
-from barrier_runtime.driver.preflight import HeldSlots
-from barrier_runtime.driver.restore_check import GOES_ON, Origin
-from barrier_runtime.driver.run_histories import RunHistories
-from barrier_runtime.driver.stage import bind_host, is_connect
-from barrier_runtime.driver.store_check import check_stores
-from barrier_runtime.driver.supervisor import Supervisor
-from barrier_runtime.launch import WorkerLaunch
-from channels.sockets import Address
-from snapshot.coordinator.events import StopRequested
-from snapshot.coordinator.machine import RunSettings
-from snapshot.coordinator.pending_snapshot import SnapshotPolicy
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.errors import GraphError, RunFailed
-from snapshot.graph import Graph
-from snapshot.plan.compiled_graph import CompiledGraph, build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.modes import Mode, PersistentState, has_steps
-from snapshot.plan.partitions import with_partitions
-from snapshot.plan.topology import Topology
-from snapshot.stored.backend import StateBackend
-from snapshot.subtask.limits import SubtaskLimits
-from state_backends.filesystem import FileSystemBackend
-from state_backends.keyed_state import HeapState, RocksDBState
-from state_backends.memory import MemoryBackend
+from cutline.barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
+from cutline.barrier_runtime.dataframes.nodes import DataFrameSource
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorClient, free_port
+from cutline.barrier_runtime.driver.preflight import HeldSlots
+from cutline.barrier_runtime.driver.restore_check import GOES_ON, Origin
+from cutline.barrier_runtime.driver.run_histories import RunHistories
+from cutline.barrier_runtime.driver.stage import bind_host, is_connect
+from cutline.barrier_runtime.driver.store_check import check_stores
+from cutline.barrier_runtime.driver.supervisor import Supervisor
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.channels.sockets import Address
+from cutline.snapshot.coordinator.events import StopRequested
+from cutline.snapshot.coordinator.machine import RunSettings
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.errors import GraphError, RunFailed
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.modes import Mode, PersistentState, has_steps
+from cutline.snapshot.plan.partitions import with_partitions
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.state_backends.filesystem import FileSystemBackend
+from cutline.state_backends.keyed_state import HeapState, RocksDBState
+from cutline.state_backends.memory import MemoryBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
-from barrier_runtime.driver.submission import Submission, Submitter
-from barrier_runtime.driver.supervisor import Supervisor, raise_for
-from barrier_runtime.tracing.trace_store import KeptTrace
-from snapshot.coordinator.events import CloseRequest
-from snapshot.coordinator.machine import Outcome, Phase
-from snapshot.errors import CutlineError, RunFailed
-from snapshot.plan.topology import Topology
-from snapshot.stored.backend import StateBackend
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from cutline.barrier_runtime.driver.submission import Submission, Submitter
+from cutline.barrier_runtime.driver.supervisor import Supervisor, raise_for
+from cutline.barrier_runtime.tracing.trace_store import KeptTrace
+from cutline.snapshot.coordinator.events import CloseRequest
+from cutline.snapshot.coordinator.machine import Outcome, Phase
+from cutline.snapshot.errors import CutlineError, RunFailed
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.backend import StateBackend
 
 Answer = TypeVar("Answer")
 

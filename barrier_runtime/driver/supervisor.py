@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from barrier_runtime.driver.coordinator_client import CoordinatorClient
-from barrier_runtime.driver.stage import cancel_stage, run_stage, why_final
-from snapshot.coordinator.bounded_history import HISTORY_MAX
-from snapshot.coordinator.events import RunGivenUp, StageEnded, StageLaunched
-from snapshot.coordinator.machine import Outcome
-from snapshot.errors import Fenced, RunFailed
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorClient
+from cutline.barrier_runtime.driver.stage import cancel_stage, run_stage, why_final
+from cutline.snapshot.coordinator.bounded_history import HISTORY_MAX
+from cutline.snapshot.coordinator.events import RunGivenUp, StageEnded, StageLaunched
+from cutline.snapshot.coordinator.machine import Outcome
+from cutline.snapshot.errors import Fenced, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

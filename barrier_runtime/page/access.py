@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from barrier_runtime.page.connections import ADMIT, ADMITTED_MAX
+from cutline.barrier_runtime.page.connections import ADMIT, ADMITTED_MAX
 
 #: name of the header that every command has, with any value
 COMMAND_HEADER = "x-cutline-request"

@@ -38,9 +38,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from barrier_runtime.page.commands import Kind, parse_arguments
-from barrier_runtime.page.metrics import metrics_registry
-from barrier_runtime.page.run_view import RunView
+from cutline.barrier_runtime.page.commands import Kind, parse_arguments
+from cutline.barrier_runtime.page.metrics import metrics_registry
+from cutline.barrier_runtime.page.run_view import RunView
 
 _TYPES = {
     ".css": "text/css; charset=utf-8",

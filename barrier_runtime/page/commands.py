@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from snapshot.stored.snapshot import Snapshot
+    from cutline.snapshot.stored.snapshot import Snapshot
 
 #: newest commands whose outcome is shown, and commands that wait at most; the effects of older commands appear among
 #: the snapshots

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from barrier_runtime.page.run_view import RunView
+from cutline.barrier_runtime.page.run_view import RunView
 
 _MILLISECOND = 1e-3
 

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
-from barrier_runtime.page.counting import CumulativeCounters, Rates, flow_ends
-from barrier_runtime.page.snapshot_table import SnapshotTable
-from snapshot.drawing.layout import layout
-from snapshot.plan.topology import Topology
+from cutline.barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
+from cutline.barrier_runtime.page.counting import CumulativeCounters, Rates, flow_ends
+from cutline.barrier_runtime.page.snapshot_table import SnapshotTable
+from cutline.snapshot.drawing.layout import layout
+from cutline.snapshot.plan.topology import Topology
 
 
 def graph_document(topology: Topology) -> dict[str, Any]:

@@ -19,14 +19,14 @@ from urllib.parse import quote
 
 import uvicorn
 
-from barrier_runtime.page.access import Access
-from barrier_runtime.page.app import make_app
-from barrier_runtime.page.commands import Actions
-from barrier_runtime.page.connections import ACCEPTS_PER_TURN, ConnectionTable, PageConnection, PageServerLoop
-from barrier_runtime.page.run_view import RunView
-from barrier_runtime.page.settings import Page
-from snapshot.errors import RunFailed
-from snapshot.plan.topology import Topology
+from cutline.barrier_runtime.page.access import Access
+from cutline.barrier_runtime.page.app import make_app
+from cutline.barrier_runtime.page.commands import Actions
+from cutline.barrier_runtime.page.connections import ACCEPTS_PER_TURN, ConnectionTable, PageConnection, PageServerLoop
+from cutline.barrier_runtime.page.run_view import RunView
+from cutline.barrier_runtime.page.settings import Page
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.plan.topology import Topology
 
 #: ports that are tried, upward from the configured port; so many drivers on one machine are probably a mistake
 PORTS_TRIED = 32

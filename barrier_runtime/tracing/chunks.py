@@ -14,9 +14,9 @@ from typing import Any
 
 import msgpack
 
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Topology
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.trace_events import Event, Kind
 
 #: Messages, polls and timers kept of one subtask. A picture shows a few hundred. The limit holds all events of a slow
 #: example, or the last 0.1 s of a busy subtask. Sending so many takes 20 ms of the worker's time.

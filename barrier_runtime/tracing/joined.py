@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from barrier_runtime.tracing.chunks import events_in
-from barrier_runtime.tracing.trace_store import KeptTrace
-from snapshot.channel.serialization import Codec
-from snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.trace import Trace
-from snapshot.trace_events import Event, Kind, counts_of, pack_counts
+from cutline.barrier_runtime.tracing.chunks import events_in
+from cutline.barrier_runtime.tracing.trace_store import KeptTrace
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.trace import Trace
+from cutline.snapshot.trace_events import Event, Kind, counts_of, pack_counts
 
 
 def opened(kept: Sequence[tuple[Topology, KeptTrace]]) -> Trace:

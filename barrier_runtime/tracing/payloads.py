@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
 
 #: Bytes of a payload at most. A larger message is traced without its payload, because no diagram has room for it.
 PAYLOAD_BYTES_MAX = 64

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from barrier_runtime import clock
-from barrier_runtime.tracing.chunks import (
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.tracing.chunks import (
     KINDS,
     RARE_EVENTS_MAX,
     TraceChunk,
@@ -21,14 +21,14 @@ from barrier_runtime.tracing.chunks import (
     chunk_of,
     frequent_events_max,
 )
-from barrier_runtime.tracing.payloads import NOTHING, Encoded, Kept, Payloads
-from snapshot.channel.frame import Marker
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Node
-from snapshot.plan.topology import Topology
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.observer import Inputs, Observer, Outputs
-from snapshot.trace_events import Kind, pack_counts
+from cutline.barrier_runtime.tracing.payloads import NOTHING, Encoded, Kept, Payloads
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Node
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.observer import Inputs, Observer, Outputs
+from cutline.snapshot.trace_events import Kind, pack_counts
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 

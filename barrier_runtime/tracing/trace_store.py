@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from barrier_runtime import clock
-from barrier_runtime.tracing.chunks import RARE_EVENTS_MAX, TraceChunk, WorkerTrace, frequent_events_max
-from snapshot.coordinator.control import Deploy
-from snapshot.coordinator.events import Effect, SendToWorker
-from snapshot.coordinator.machine import Coordinator, Outcome
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Topology
-from snapshot.trace_events import Event, Kind
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.tracing.chunks import RARE_EVENTS_MAX, TraceChunk, WorkerTrace, frequent_events_max
+from cutline.snapshot.coordinator.control import Deploy
+from cutline.snapshot.coordinator.events import Effect, SendToWorker
+from cutline.snapshot.coordinator.machine import Coordinator, Outcome
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.trace_events import Event, Kind
 
 #: characters kept of a reason: of its first line, without a traceback
 REASON_CHARACTERS_MAX = 200

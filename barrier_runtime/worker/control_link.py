@@ -14,14 +14,14 @@ import time
 from collections import deque
 from typing import Any
 
-from barrier_runtime.control_codec import FROM_COORDINATOR, Message, decode_message, encode_message
-from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.reactor import Reactor
-from channels.control import ControlConnection
-from channels.dialer import connect
-from channels.heartbeat import Heartbeats
-from channels.identity import Identity, Purpose
-from snapshot.errors import ChannelError
+from cutline.barrier_runtime.control_codec import FROM_COORDINATOR, Message, decode_message, encode_message
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.reactor import Reactor
+from cutline.channels.control import ControlConnection
+from cutline.channels.dialer import connect
+from cutline.channels.heartbeat import Heartbeats
+from cutline.channels.identity import Identity, Purpose
+from cutline.snapshot.errors import ChannelError
 
 #: name of the coordinator in handshakes
 COORDINATOR = "coordinator"

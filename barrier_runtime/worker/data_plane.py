@@ -10,15 +10,15 @@ import socket
 import time
 from collections.abc import Mapping
 
-from barrier_runtime.worker.meter import AdaptiveBatchLimit, Meter
-from channels.connection import Connection, Received
-from channels.identity import Identity
-from channels.in_process import InProcessConnection
-from snapshot.channel.frame import Marker
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.subtask.events import MarkerArrived
-from snapshot.subtask.machine import SubtaskMachine
+from cutline.barrier_runtime.worker.meter import AdaptiveBatchLimit, Meter
+from cutline.channels.connection import Connection, Received
+from cutline.channels.identity import Identity
+from cutline.channels.in_process import InProcessConnection
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.subtask.events import MarkerArrived
+from cutline.snapshot.subtask.machine import SubtaskMachine
 
 Link = Connection | InProcessConnection
 

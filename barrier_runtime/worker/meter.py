@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from barrier_runtime import clock
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
-from barrier_runtime.worker.totals import TotalsThreads
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.ids import ChannelId, Subtask
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.topology import Topology
-from snapshot.subtask.limits import SLICE_MESSAGES_MAX
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.worker.difference_log import DifferenceLogs
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
+from cutline.barrier_runtime.worker.totals import TotalsThreads
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.subtask.limits import SLICE_MESSAGES_MAX
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.worker.difference_log import DifferenceLogs
 
 #: Seconds that a turn should take at most, because markers and all other subtasks of the worker wait for its end.
 SLICE_SECONDS_MAX = 0.01

@@ -7,16 +7,16 @@ import socket
 
 import msgpack
 
-from barrier_runtime.launch import WorkerLaunch
-from channels.admission import PeerAdmission
-from channels.control import ControlConnection
-from channels.dialer import connect
-from channels.heartbeat import Heartbeats
-from channels.identity import Identity, Purpose
-from channels.listener import Admitted, Listener
-from channels.sockets import Address
-from snapshot.coordinator.control import WorkerRegistered
-from snapshot.worker.events import Register
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.channels.admission import PeerAdmission
+from cutline.channels.control import ControlConnection
+from cutline.channels.dialer import connect
+from cutline.channels.heartbeat import Heartbeats
+from cutline.channels.identity import Identity, Purpose
+from cutline.channels.listener import Admitted, Listener
+from cutline.channels.sockets import Address
+from cutline.snapshot.coordinator.control import WorkerRegistered
+from cutline.snapshot.worker.events import Register
 
 #: Seconds that connecting to a peer may take. All peers are restored and accept before any peer dials. A loaded
 #: machine may still take a second.

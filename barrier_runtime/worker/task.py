@@ -34,12 +34,13 @@ from typing import NoReturn
 # Imported here, because each forked worker would otherwise take 40 ms to import for the backend that it unpickles.
 import pyarrow.parquet  # noqa: F401
 
-import state_backends  # noqa: F401
-from barrier_runtime.launch import ExitCode, WorkerLaunch
-from barrier_runtime.logs import configure
-from barrier_runtime.worker.worker import Worker
-from snapshot.error_text import describe
-from snapshot.errors import RunFailed
+from cutline.barrier_runtime.launch import ExitCode, WorkerLaunch
+from cutline.barrier_runtime.logs import configure
+from cutline.barrier_runtime.worker.worker import Worker
+from cutline.snapshot.error_text import describe
+from cutline.snapshot.errors import RunFailed
+from cutline.state_backends import filesystem, fsspec, keyed_state, memory, object_store  # noqa: F401
+from cutline.state_backends.aggregate_stores import memory as totals  # noqa: F401
 
 #: new objects between two runs of the garbage collector; Python's default is 700
 COLLECTED_OBJECTS = 100_000

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Condition, Thread
 
-from snapshot.coordinator.control import Deploy
-from snapshot.error_text import headline
-from snapshot.errors import CutlineError, RestoreRefused, StateError
-from snapshot.ids import Subtask
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.stored.backend import StoreRefused
-from snapshot.worker.difference_log import TotalsTask
-from snapshot.worker.events import TotalsFailed, TotalsWorked
-from snapshot.worker.store_calls import StoreCalls, cells_of, claim_of, opening
-from state_backends.retries import repeated
+from cutline.snapshot.coordinator.control import Deploy
+from cutline.snapshot.error_text import headline
+from cutline.snapshot.errors import CutlineError, RestoreRefused, StateError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.snapshot.worker.difference_log import TotalsTask
+from cutline.snapshot.worker.events import TotalsFailed, TotalsWorked
+from cutline.snapshot.worker.store_calls import StoreCalls, cells_of, claim_of, opening
+from cutline.state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")
 

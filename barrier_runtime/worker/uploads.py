@@ -11,19 +11,19 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import assert_never
 
-from barrier_runtime import clock
-from barrier_runtime.worker.totals import AggregateOf, TotalsThreads
-from snapshot.channel.kept_memory import KeptMemory
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.error_text import printable
-from snapshot.independent.record_files import RecordFiles
-from snapshot.keyed.row_spool import RowSpool
-from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
-from snapshot.stored.part import Handle, Part
-from snapshot.stored.run_store import RunStore
-from snapshot.worker.difference_log import TotalsTask
-from snapshot.worker.events import (
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.worker.totals import AggregateOf, TotalsThreads
+from cutline.snapshot.channel.kept_memory import KeptMemory
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
+from cutline.snapshot.error_text import printable
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.keyed.row_spool import RowSpool
+from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
+from cutline.snapshot.stored.part import Handle, Part
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.worker.difference_log import TotalsTask
+from cutline.snapshot.worker.events import (
     PartsRead,
     PartsStored,
     PartsUnreadable,
@@ -34,12 +34,12 @@ from snapshot.worker.events import (
     TotalsWorked,
     WriteRecord,
 )
-from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
-from snapshot.worker.restored_parts import KeyOf, read_parts
-from snapshot.worker.row_tasks import RowResult, RowWork, failure_of
-from snapshot.worker.upload_batcher import PendingUpload
-from state_backends.keyed_state import HeapState, RocksDBState
-from state_backends.local_versions import LocalVersions
+from cutline.snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from cutline.snapshot.worker.restored_parts import KeyOf, read_parts
+from cutline.snapshot.worker.row_tasks import RowResult, RowWork, failure_of
+from cutline.snapshot.worker.upload_batcher import PendingUpload
+from cutline.state_backends.keyed_state import HeapState, RocksDBState
+from cutline.state_backends.local_versions import LocalVersions
 
 _logger = logging.getLogger("cutline.worker")
 

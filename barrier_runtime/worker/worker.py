@@ -14,31 +14,31 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from barrier_runtime import clock
-from barrier_runtime.launch import ExitCode, WorkerLaunch
-from barrier_runtime.logs import worker_logger
-from barrier_runtime.progress import PROGRESS_INTERVAL_SECONDS
-from barrier_runtime.reactor import Reactor
-from barrier_runtime.tracing.trace_observer import trace_of
-from barrier_runtime.worker.control_link import COORDINATOR, ControlLink
-from barrier_runtime.worker.data_plane import DataPlane
-from barrier_runtime.worker.deployment import make_machines
-from barrier_runtime.worker.meter import store_progress
-from barrier_runtime.worker.peers import Peers
-from barrier_runtime.worker.uploads import Storage
-from channels.connection import Connection
-from channels.heartbeat import Heartbeats
-from channels.identity import Identity
-from snapshot.coordinator.control import PublicationDone, WorkerMessage
-from snapshot.coordinator.disk_placement import placed_on
-from snapshot.errors import ChannelError, CutlineError
-from snapshot.ids import Subtask
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.modes import PersistentState
-from snapshot.stored.run_store import RunStore
-from snapshot.subtask.assembly import fresh_node
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.worker.events import (
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.launch import ExitCode, WorkerLaunch
+from cutline.barrier_runtime.logs import worker_logger
+from cutline.barrier_runtime.progress import PROGRESS_INTERVAL_SECONDS
+from cutline.barrier_runtime.reactor import Reactor
+from cutline.barrier_runtime.tracing.trace_observer import trace_of
+from cutline.barrier_runtime.worker.control_link import COORDINATOR, ControlLink
+from cutline.barrier_runtime.worker.data_plane import DataPlane
+from cutline.barrier_runtime.worker.deployment import make_machines
+from cutline.barrier_runtime.worker.meter import store_progress
+from cutline.barrier_runtime.worker.peers import Peers
+from cutline.barrier_runtime.worker.uploads import Storage
+from cutline.channels.connection import Connection
+from cutline.channels.heartbeat import Heartbeats
+from cutline.channels.identity import Identity
+from cutline.snapshot.coordinator.control import PublicationDone, WorkerMessage
+from cutline.snapshot.coordinator.disk_placement import placed_on
+from cutline.snapshot.errors import ChannelError, CutlineError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.modes import PersistentState
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.subtask.assembly import fresh_node
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.worker.events import (
     AdmitPeers,
     CloseSubtasks,
     CoordinatorConnected,
@@ -69,9 +69,9 @@ from snapshot.worker.events import (
     WorkOnTotals,
     WriteRecord,
 )
-from snapshot.worker.machine import WorkerMachine, WorkerSettings
-from snapshot.worker.restored_parts import RestoredParts
-from state_backends.local_versions import LocalVersions
+from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
+from cutline.snapshot.worker.restored_parts import RestoredParts
+from cutline.state_backends.local_versions import LocalVersions
 
 #: Seconds that the loop sleeps at most, because deadlines of handshakes and of the coordinator's absence are checked.
 SLEEP_SECONDS_MAX = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel.frame import Frame
+from cutline.snapshot.channel.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from snapshot.channel.channel_cuts import ReceivedCut
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.frame_codec import cut_frame
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId
+from cutline.snapshot.channel.channel_cuts import ReceivedCut
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.frame_codec import cut_frame
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId
 
 
 @dataclass(slots=True)

@@ -23,19 +23,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
-from snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
-from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
-from snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
-from snapshot.channel.send_log import LoggedOutputBuffer, SendLog
-from snapshot.channel.serialization import Codec, are_atoms
-from snapshot.channel.shapes import Shapes
-from snapshot.channel.stamped_buffer import StampedBuffer
-from snapshot.channel.stamps import OpenStamps, Stamp
-from snapshot.channel.survey import ATOMS
-from snapshot.errors import ChannelError, NodeError
-from snapshot.ids import ChannelId
+from cutline.snapshot.channel.frame import PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
+from cutline.snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
+from cutline.snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
+from cutline.snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
+from cutline.snapshot.channel.send_log import LoggedOutputBuffer, SendLog
+from cutline.snapshot.channel.serialization import Codec, are_atoms
+from cutline.snapshot.channel.shapes import Shapes
+from cutline.snapshot.channel.stamped_buffer import StampedBuffer
+from cutline.snapshot.channel.stamps import OpenStamps, Stamp
+from cutline.snapshot.channel.survey import ATOMS
+from cutline.snapshot.errors import ChannelError, NodeError
+from cutline.snapshot.ids import ChannelId
 
 #: Bytes at which a frame of single messages is sealed. Sockets run at full speed at this size, and a marker behind a
 #: half-written frame waits less than a tenth of a millisecond.

@@ -19,11 +19,11 @@ import msgpack
 import msgspec
 import pyarrow as pa
 
-from snapshot.channel.frame import Buffer
-from snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
-from snapshot.channel.pickles import NotSerialisable, Pieces, pickle_into, unpickle
-from snapshot.channel.record_batches import decode_batch, encode_batch
-from snapshot.channel.survey import Survey
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
+from cutline.snapshot.channel.pickles import NotSerialisable, Pieces, pickle_into, unpickle
+from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
+from cutline.snapshot.channel.survey import Survey
 
 Extension = msgspec.msgpack.Ext
 

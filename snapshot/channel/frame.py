@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from snapshot.channel.stamps import StampRuns
+from cutline.snapshot.channel.stamps import StampRuns
 
 #: Encoded data, held by reference.
 Buffer = bytes | memoryview

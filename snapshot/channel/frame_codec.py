@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgpack
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.object_frame import AnyFrame, ObjectFrame
-from snapshot.channel.record_batches import Allocate, decode_rows, encode_batch, new_memory
-from snapshot.channel.serialization import Codec, array_header
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
+from cutline.snapshot.channel.record_batches import Allocate, decode_rows, encode_batch, new_memory
+from cutline.snapshot.channel.serialization import Codec, array_header
 
 
 def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes], count: int | None = None) -> Frame:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from snapshot.channel.frame import Frame
-from snapshot.channel.serialization import Codec
-from snapshot.channel.stamps import StampRuns
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.stamps import StampRuns
 
 
 class ObjectFrame(msgspec.Struct, frozen=True, gc=False):  # its messages refer to nothing that refers to a frame

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sys import getsizeof
 from typing import Any
 
-from snapshot.channel.object_frame import ObjectFrame
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import Shapes
+from cutline.snapshot.channel.object_frame import ObjectFrame
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import Shapes
 
 #: Estimated bytes of memory at which a frame of messages by reference is sealed. Such a frame holds about as many
 #: messages as a frame of encoded messages.

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from snapshot.channel.frame import Buffer
-from snapshot.channel.kept_memory import KeptMemory
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.kept_memory import KeptMemory
 
 #: Bytes below which a buffer stays inside the value, because an entry of its own would cost more.
 LARGE_BYTES = 64 * 1024

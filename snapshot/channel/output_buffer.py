@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from snapshot.channel.channel_cuts import SentCut
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.frame_codec import encoded_frame
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.ids import ChannelId
+from cutline.snapshot.channel.channel_cuts import SentCut
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.frame_codec import encoded_frame
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.ids import ChannelId
 
 #: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
 #: (PROTOCOL 9.1). Four frames of messages, because all that waits is in every unaligned snapshot.

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from snapshot.channel.key_hash import hash_columns, stable_hash
-from snapshot.channel.record_batches import take_rows
-from snapshot.plan.declarations import Key
-from snapshot.plan.topology import KEY_GROUPS, Partitioning
+from cutline.snapshot.channel.key_hash import hash_columns, stable_hash
+from cutline.snapshot.channel.record_batches import take_rows
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.plan.topology import KEY_GROUPS, Partitioning
 
 #: Return value of `Partitioner.choose` for a message that goes to every subtask of the target.
 EVERY: Final = -1

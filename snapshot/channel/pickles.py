@@ -19,10 +19,10 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from snapshot.channel.frame import Buffer
-from snapshot.channel.record_batches import decode_batch, encode_batch
-from snapshot.channel.survey import ATOMS, CONTAINERS, Survey
-from snapshot.error_text import headline
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
+from cutline.snapshot.channel.survey import ATOMS, CONTAINERS, Survey
+from cutline.snapshot.error_text import headline
 
 #: Version 5 has large buffers beside the pickle (PEP 574). Stored: a reader needs this version.
 _PROTOCOL: Final = 5

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.channel.frame import Buffer, Frame, PayloadKind
+from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
 
 #: Function that returns writable memory of the given number of bytes.
 Allocate = Callable[[int], memoryview]

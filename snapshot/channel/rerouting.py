@@ -27,17 +27,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import cut_frame, frame_of_batch, frame_of_end, frame_of_pieces, messages_of
-from snapshot.channel.key_hash import hash_columns, hash_keys
-from snapshot.channel.partitioning import key_function
-from snapshot.channel.record_batches import encode_batch, take_rows
-from snapshot.channel.serialization import Codec
-from snapshot.error_text import describe
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId
-from snapshot.plan.declarations import Key
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_batch, frame_of_end, frame_of_pieces, messages_of
+from cutline.snapshot.channel.key_hash import hash_columns, hash_keys
+from cutline.snapshot.channel.partitioning import key_function
+from cutline.snapshot.channel.record_batches import encode_batch, take_rows
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.error_text import describe
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Waves of a channel's messages: (number of the last message, wave) pairs, ascending.
 Waves = tuple[tuple[int, int], ...]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from snapshot.channel.frame import Frame
-from snapshot.channel.frame_codec import encoded_frame
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer
-from snapshot.ids import ChannelId
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.frame_codec import encoded_frame
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer
+from cutline.snapshot.ids import ChannelId
 
 
 class LogMemory:

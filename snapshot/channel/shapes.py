@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
-from snapshot.channel.survey import ATOMS
+from cutline.snapshot.channel.survey import ATOMS
 
 #: Most values in one message, tuples included, and most characters or bytes of each. Within these limits an estimate of
 #: the memory of many messages by a few of them is wrong by a known factor only.

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.channel.stamps import OpenStamps
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import OutputBuffer
+from cutline.snapshot.channel.stamps import OpenStamps
 
 
 class StampedBuffer(OutputBuffer):

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.columns.integer_table import Integers, IntegerTable
-from snapshot.errors import NodeError
+from cutline.snapshot.columns.integer_table import Integers, IntegerTable
+from cutline.snapshot.errors import NodeError
 
 #: groups, because two numbers must fit one 64-bit integer. The state of so many groups takes more than 64 GB
 GROUPS_MAX: Final = 1 << 31

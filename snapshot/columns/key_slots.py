@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from snapshot.columns.group_keys import GroupKeys
-from snapshot.columns.integer_table import Integers, grown
+from cutline.snapshot.columns.group_keys import GroupKeys
+from cutline.snapshot.columns.integer_table import Integers, grown
 
 #: Form of an element of a key.
 Form = Literal["integer", "text", "bytes"]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.integer_table import Integers
 
 #: kinds of totals. A mean is computed from a sum and a count
 Measure = Literal["count", "sum", "min", "max"]

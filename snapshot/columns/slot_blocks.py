@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.integer_table import Integers
 
 #: Slots of a block, as an exponent of two. Copying the 16,384 values of a block takes some 20 microseconds.
 _BLOCK_LOG2: Final = 14

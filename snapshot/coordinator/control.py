@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
-from snapshot.channel.stamps import Clock, Numbers
-from snapshot.culprit import Culprit, Suspect, Suspects
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
-from snapshot.stored.contribution import SnapshotTimings
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import Checkpoint, IndependentRecord
-from snapshot.stored.part import Handle
+from cutline.snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
+from cutline.snapshot.channel.stamps import Clock, Numbers
+from cutline.snapshot.culprit import Culprit, Suspect, Suspects
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
+from cutline.snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord
+from cutline.snapshot.stored.part import Handle
 
 # ---- from a worker
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from snapshot.coordinator.control import Deploy, RestoredSubtask
-from snapshot.ids import Subtask
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
+from cutline.snapshot.ids import Subtask
 
 #: approximate bytes of one chunk, unless one piece is larger. A run whose states are in files fits one message. The
 #: limit is far below the size of a control message, because weights are estimates.

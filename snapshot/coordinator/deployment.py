@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-from snapshot.channel.rerouting import ReroutedCount
-from snapshot.coordinator.control import (
+from cutline.snapshot.channel.rerouting import ReroutedCount
+from cutline.snapshot.coordinator.control import (
     Connect,
     Deploy,
     Quit,
@@ -20,21 +20,21 @@ from snapshot.coordinator.control import (
     Welcome,
     WorkerRegistered,
 )
-from snapshot.coordinator.deploy_chunks import deploy_chunks
-from snapshot.coordinator.disk_placement import Placement
-from snapshot.coordinator.events import CancelStage, ReadManifest
-from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.coordinator.reshaping import rerouting_problems
-from snapshot.coordinator.restart_policy import Restarts
-from snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
-from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.culprit import Culprit
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.plan.modes import ChannelLogs
-from snapshot.stored.list_rules import Lists, StepBase
-from snapshot.stored.manifest import Manifest
+from cutline.snapshot.coordinator.deploy_chunks import deploy_chunks
+from cutline.snapshot.coordinator.disk_placement import Placement
+from cutline.snapshot.coordinator.events import CancelStage, ReadManifest
+from cutline.snapshot.coordinator.outbox import Outbox
+from cutline.snapshot.coordinator.recovery import fresh_start, plan_restore
+from cutline.snapshot.coordinator.reshaping import rerouting_problems
+from cutline.snapshot.coordinator.restart_policy import Restarts
+from cutline.snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.culprit import Culprit
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.stored.list_rules import Lists, StepBase
+from cutline.snapshot.stored.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

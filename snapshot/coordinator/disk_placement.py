@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.plan.modes import PersistentState
-from snapshot.plan.topology import Topology
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import PersistentState
+from cutline.snapshot.plan.topology import Topology
 
 
 class Placement:

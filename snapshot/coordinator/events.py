@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
-from snapshot.coordinator.fence_events import Answer, CheckForClaim, ClaimSeen, StoreEffect
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.coordinator.retention import RemovalRequest
-from snapshot.independent.composed_cut import CutPlan
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.manifest import Manifest
+from cutline.snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
+from cutline.snapshot.coordinator.fence_events import Answer, CheckForClaim, ClaimSeen, StoreEffect
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.coordinator.retention import RemovalRequest
+from cutline.snapshot.independent.composed_cut import CutPlan
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.manifest import Manifest
 
 # ---- events
 

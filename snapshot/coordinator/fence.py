@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import assert_never
 
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence_events import (
     Answer,
     BaseHeld,
     BaseWritten,
@@ -46,9 +46,9 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import claim_of_snapshot
-from snapshot.stored.history import Base, Claim, bases_to, history
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import claim_of_snapshot
+from cutline.snapshot.stored.history import Base, Claim, bases_to, history
 
 
 class FenceState(Enum):

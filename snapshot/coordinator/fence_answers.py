@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence_events import (
     Answer,
     BaseHeld,
     BaseWritten,
@@ -29,10 +29,10 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.stored.history import Base, bases_to
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, pinned_off_chain
+from cutline.snapshot.stored.history import Base, bases_to
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore, pinned_off_chain
 
 
 def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.history import Base, Claim
 
 #: snapshot from which a run continues: "latest" of its history, a given id, or None for a fresh start
 RestoreFrom = Literal["latest"] | int | None

@@ -20,10 +20,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import assert_never
 
-from snapshot.coordinator import control, events
-from snapshot.coordinator import fence_events as fencing
-from snapshot.coordinator.bounded_history import BoundedHistory
-from snapshot.coordinator.deployment import (
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator import fence_events as fencing
+from cutline.snapshot.coordinator.bounded_history import BoundedHistory
+from cutline.snapshot.coordinator.deployment import (
     Adopted,
     Deployment,
     DeploymentResult,
@@ -33,29 +33,29 @@ from snapshot.coordinator.deployment import (
     Started,
     Unrecoverable,
 )
-from snapshot.coordinator.disk_placement import Placement
-from snapshot.coordinator.fence import Fence, FenceState
-from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.pending_snapshot import Initiator, SnapshotRequest
-from snapshot.coordinator.record_tracker import RecordTracker
-from snapshot.coordinator.restart_policy import Restart, Restarts
-from snapshot.coordinator.retention import RemovalRequest, Retention
-from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
-from snapshot.coordinator.snapshot_table import SnapshotTable
-from snapshot.coordinator.snapshot_tracker import SnapshotTracker
-from snapshot.coordinator.step_records import is_foreign
-from snapshot.coordinator.termination import RunTermination
-from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.culprit import Culprit, Suspect
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.independent.composed_cut import plan_cut
-from snapshot.independent.recovery_report import report_of
-from snapshot.plan.modes import ChannelLogs
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.manifest import Manifest
+from cutline.snapshot.coordinator.disk_placement import Placement
+from cutline.snapshot.coordinator.fence import Fence, FenceState
+from cutline.snapshot.coordinator.outbox import Outbox
+from cutline.snapshot.coordinator.pending_snapshot import Initiator, SnapshotRequest
+from cutline.snapshot.coordinator.record_tracker import RecordTracker
+from cutline.snapshot.coordinator.restart_policy import Restart, Restarts
+from cutline.snapshot.coordinator.retention import RemovalRequest, Retention
+from cutline.snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
+from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
+from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from cutline.snapshot.coordinator.step_records import is_foreign
+from cutline.snapshot.coordinator.termination import RunTermination
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.culprit import Culprit, Suspect
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.independent.composed_cut import plan_cut
+from cutline.snapshot.independent.recovery_report import report_of
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.manifest import Manifest
 
 __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshot.channel.stamps import Clock, Numbers
-from snapshot.ids import Subtask
+from cutline.snapshot.channel.stamps import Clock, Numbers
+from cutline.snapshot.ids import Subtask
 
 
 class Negotiator:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from snapshot.coordinator.control import CoordinatorMessage
-from snapshot.coordinator.events import Effect, SendToWorker
-from snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.coordinator.control import CoordinatorMessage
+from cutline.snapshot.coordinator.events import Effect, SendToWorker
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 
 
 class Outbox:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from snapshot.error_text import shown
-from snapshot.errors import RestoreRefused
-from snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.stored.certificate import SubtaskStatus
 
 #: name that `submit(allow=...)` accepts
 DROPPED_STATE = "droppedState"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from snapshot.ids import Subtask
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.contribution import SnapshotTimings
-from snapshot.stored.recovery_report import RecoveryReport
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.stored.recovery_report import RecoveryReport
 
 
 @dataclass(frozen=True)

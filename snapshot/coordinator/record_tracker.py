@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from snapshot.coordinator.control import NeighbourRecorded, PermitRecords, RecordNow
-from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.ids import ChannelId, Subtask
-from snapshot.independent.recovery_report import checkpoints
-from snapshot.plan.topology import Topology
-from snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
-from snapshot.stored.layout import record_path
-from snapshot.stored.manifest import Manifest
+from cutline.snapshot.coordinator.control import NeighbourRecorded, PermitRecords, RecordNow
+from cutline.snapshot.coordinator.outbox import Outbox
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.independent.recovery_report import checkpoints
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
+from cutline.snapshot.stored.layout import record_path
+from cutline.snapshot.stored.manifest import Manifest
 
 #: (channel, number) pairs
 Numbers = tuple[tuple[ChannelId, int], ...]

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.coordinator.partition_assignment import (
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.coordinator.partition_assignment import (
     DROPPED_STATE,
     Assignment,
     assign_afresh,
     assign_again,
     deal_again,
 )
-from snapshot.coordinator.rescaling import inherited, records_by_node, refuse_whole_state
-from snapshot.coordinator.reshaping import StoredChannels, carries_end, reshaped_edges
-from snapshot.coordinator.restore_plan import (
+from cutline.snapshot.coordinator.rescaling import inherited, records_by_node, refuse_whole_state
+from cutline.snapshot.coordinator.reshaping import StoredChannels, carries_end, reshaped_edges
+from cutline.snapshot.coordinator.restore_plan import (
     Change,
     RestorePlan,
     fresh_lines,
@@ -26,16 +26,16 @@ from snapshot.coordinator.restore_plan import (
     messages_in_flight,
     plan_lines,
 )
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId, Subtask, renamed_channel
-from snapshot.plan.modes import ChannelLogs, InputLogging, PersistentState, name_of_mode
-from snapshot.plan.topology import NodeSpec, Topology
-from snapshot.plan.versions import newer_text, unmigrated_text
-from snapshot.stored.certificate import LocalVersion, OwnStateKind, SubtaskRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle
-from snapshot.stored.renaming import renames, with_present_names
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
+from cutline.snapshot.plan.modes import ChannelLogs, InputLogging, PersistentState, name_of_mode
+from cutline.snapshot.plan.topology import NodeSpec, Topology
+from cutline.snapshot.plan.versions import newer_text, unmigrated_text
+from cutline.snapshot.stored.certificate import LocalVersion, OwnStateKind, SubtaskRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.stored.renaming import renames, with_present_names
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 #: names that `submit(allow=...)` accepts
 CHANGED_GRAPH = "changedGraph"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from snapshot.culprit import (
+from cutline.snapshot.culprit import (
     Culprit,
     DeadLetter,
     FailedBatch,
@@ -20,9 +20,9 @@ from snapshot.culprit import (
     Suspect,
     Suspects,
 )
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord
 
 #: Messages and timers whose failures are counted. The oldest is forgotten first.
 _SUSPECTS_MAX: Final = 1_000

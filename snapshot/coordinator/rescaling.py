@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from snapshot.channel.partitioning import donors_of, groups_of, heir_of
-from snapshot.coordinator.control import Inheritance, RestoredSubtask
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.stored.certificate import OwnStateKind, SubtaskRecord
-from snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.channel.partitioning import donors_of, groups_of, heir_of
+from cutline.snapshot.coordinator.control import Inheritance, RestoredSubtask
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.certificate import OwnStateKind, SubtaskRecord
+from cutline.snapshot.stored.list_rules import ListEntry
 
 
 def refuse_whole_state(where: str, node: str, records: Sequence[SubtaskRecord], parallelism: int) -> None:

@@ -14,15 +14,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from snapshot.channel.partitioning import donors_of, heir_of
-from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route, Waves
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import EdgeSpec, Partitioning, Topology
-from snapshot.stored.certificate import SubtaskStatus
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.renaming import renames, with_present_names
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.channel.partitioning import donors_of, heir_of
+from cutline.snapshot.channel.rerouting import (
+    ChannelEnd,
+    NewChannel,
+    OldChannel,
+    ReroutedCount,
+    ReshapedEdge,
+    Route,
+    Waves,
+)
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import EdgeSpec, Partitioning, Topology
+from cutline.snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.renaming import renames, with_present_names
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 _WAY_OUT: Final = "Submit it with the parallelism of the snapshot, or restore an older snapshot"
 _WAY_OUT_OF_MESSAGES: Final = (

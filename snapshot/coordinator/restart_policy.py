@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from snapshot.coordinator.bounded_history import BoundedHistory
-from snapshot.coordinator.repeated_failures import Isolated, Poisoned, RepeatedFailures
-from snapshot.culprit import Culprit, Suspect, Suspects
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.coordinator.bounded_history import BoundedHistory
+from cutline.snapshot.coordinator.repeated_failures import Isolated, Poisoned, RepeatedFailures
+from cutline.snapshot.culprit import Culprit, Suspect, Suspects
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.independent_record import IndependentRecord
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from snapshot.channel.partitioning import groups_of
-from snapshot.coordinator.reshaping import StoredChannels, carries_end
-from snapshot.ids import ChannelId
-from snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.manifest import Manifest
+from cutline.snapshot.channel.partitioning import groups_of
+from cutline.snapshot.coordinator.reshaping import StoredChannels, carries_end
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.manifest import Manifest
 
 
 class Change(StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from snapshot.coordinator.pending_snapshot import SnapshotPolicy
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.plan.topology import Topology
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.plan.topology import Topology
 
 
 class Phase(Enum):

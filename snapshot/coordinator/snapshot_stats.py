@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
-from snapshot.coordinator.pending_snapshot import PendingSnapshot
-from snapshot.stored.part import Handle
+from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot
+from cutline.snapshot.stored.part import Handle
 
 #: number of the newest reports to keep. At two snapshots a second, these cover most of a minute; at one in ten seconds,
 #: a quarter of an hour. Every query of the run's status sends all of these reports.

@@ -10,17 +10,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from snapshot.coordinator.pending_snapshot import (
+from cutline.snapshot.coordinator.pending_snapshot import (
     Acknowledgement,
     Initiator,
     PendingSnapshot,
     SnapshotPolicy,
     SnapshotRequest,
 )
-from snapshot.coordinator.snapshot_stats import SnapshotStats
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, Subtask, first_snapshot_id
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.coordinator.snapshot_stats import SnapshotStats
+from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, Subtask, first_snapshot_id
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.contribution import SnapshotTimings
 
 
 class SnapshotTable:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from snapshot.coordinator.bounded_history import BoundedHistory
-from snapshot.coordinator.control import (
+from cutline.snapshot.coordinator.bounded_history import BoundedHistory
+from cutline.snapshot.coordinator.control import (
     AnnounceClock,
     AnnouncePublished,
     AnswerSnapshotRequest,
@@ -20,21 +20,21 @@ from snapshot.coordinator.control import (
     SnapshotAcknowledged,
     TriggerSnapshot,
 )
-from snapshot.coordinator.events import CloseRequest
-from snapshot.coordinator.negotiator import Negotiator
-from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot, SnapshotPolicy, SnapshotRequest
-from snapshot.coordinator.snapshot_table import SnapshotTable
-from snapshot.coordinator.step_records import is_foreign, with_state
-from snapshot.coordinator.termination import ended_components, is_final
-from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.ids import Subtask
-from snapshot.plan.modes import ChannelLogs, StepMode, negotiates, state_multiple
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import problems
-from snapshot.stored.list_rules import Lists, Made, list_problems_since
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.topology_record import record_of_topology
+from cutline.snapshot.coordinator.events import CloseRequest
+from cutline.snapshot.coordinator.negotiator import Negotiator
+from cutline.snapshot.coordinator.outbox import Outbox
+from cutline.snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot, SnapshotPolicy, SnapshotRequest
+from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
+from cutline.snapshot.coordinator.step_records import is_foreign, with_state
+from cutline.snapshot.coordinator.termination import ended_components, is_final
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import ChannelLogs, StepMode, negotiates, state_multiple
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import problems
+from cutline.snapshot.stored.list_rules import Lists, Made, list_problems_since
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.topology_record import record_of_topology
 
 #: subtasks, or problems, that a reason names, because thousands of names would hide the cause
 _NAMED_MAX = 5

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import StepBase, SubtaskRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, PartKind
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import StepBase, SubtaskRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 
 def with_state(

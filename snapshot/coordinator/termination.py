@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.coordinator.run_state import Outcome
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Component, Topology
-from snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Component, Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord
 
 
 class RunTermination:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel.rerouting import ReroutedCount
-from snapshot.coordinator.control import WorkerRegistered
+from cutline.snapshot.channel.rerouting import ReroutedCount
+from cutline.snapshot.coordinator.control import WorkerRegistered
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ In terminals and failing tests, use ``print(trace.diagram(-60))``. A notebook sh
 
 from __future__ import annotations
 
-from snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture
-from snapshot.drawing.picture import Picture
-from snapshot.drawing.text import text_of
-from snapshot.trace_events import EventLog
+from cutline.snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture
+from cutline.snapshot.drawing.picture import Picture
+from cutline.snapshot.drawing.text import text_of
+from cutline.snapshot.trace_events import EventLog
 
 
 class Diagram:
@@ -56,5 +56,5 @@ class Diagram:
 
     def _drawn(self, form: str) -> bytes:
         with needs_matplotlib():
-            from snapshot.drawing.plot import plotted
+            from cutline.snapshot.drawing.plot import plotted
         return plotted(self._picture, form)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture, svg_of_lines
-from snapshot.drawing.labels import shortened
-from snapshot.errors import GraphError
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
+from cutline.snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture, svg_of_lines
+from cutline.snapshot.drawing.labels import shortened
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
 
 if TYPE_CHECKING:
-    from snapshot.graph import Graph
+    from cutline.snapshot.graph import Graph
 
 #: characters of a user's name that a box or an edge has room for
 _CHARACTERS = 28
@@ -43,7 +43,7 @@ def svg_of_topology(topology: Topology) -> str:
         if matplotlib is missing.
     """
     with needs_matplotlib():
-        from snapshot.drawing.graph_plot import EdgeNote, graph_plotted
+        from cutline.snapshot.drawing.graph_plot import EdgeNote, graph_plotted
     nodes = {
         node.name: [shortened(node.class_name.rpartition(".")[2], _CHARACTERS), role(node)] for node in topology.nodes
     }

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Polygon, Rectangle
 from matplotlib.path import Path
 
-from snapshot.drawing.canvas import CALM, INK, NORMAL, RED, SMALL, Labels, rendered, text_size
-from snapshot.drawing.layout import Point, layout
-from snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
+from cutline.snapshot.drawing.canvas import CALM, INK, NORMAL, RED, SMALL, Labels, rendered, text_size
+from cutline.snapshot.drawing.layout import Point, layout
+from cutline.snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
 
 #: inches around the text of a box, between boxes, and around the drawing
 _PADDING, _GAP_WIDTH, _GAP_HEIGHT, _MARGIN = 0.12, 0.55, 0.6, 0.15

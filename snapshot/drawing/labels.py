@@ -6,9 +6,9 @@ from itertools import islice
 from reprlib import Repr
 from typing import Any
 
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.trace_events import Event, Kind
 
 #: characters of a value in a verdict, enough to recognise the value
 _CHARACTERS = 60

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import cos, pi, sin
 from typing import NamedTuple
 
-from snapshot.plan.topology import Component, Topology
+from cutline.snapshot.plan.topology import Component, Topology
 
 #: distance between neighbours on a ring, in places along the ring
 _RING_STEP = 1.25

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 
-from snapshot.drawing.labels import shown
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, claim_of_snapshot
-from snapshot.trace_events import Counts, Event, EventLog, Kind, counts_of
+from cutline.snapshot.drawing.labels import shown
+from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, claim_of_snapshot
+from cutline.snapshot.trace_events import Counts, Event, EventLog, Kind, counts_of
 
 _NOTHING = Counts({}, {})
 

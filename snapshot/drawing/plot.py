@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from snapshot.drawing.canvas import (
+from cutline.snapshot.drawing.canvas import (
     BLUE,
     CALM,
     GREEN,
@@ -30,10 +30,10 @@ from snapshot.drawing.canvas import (
     Labels,
     rendered,
 )
-from snapshot.drawing.labels import shortened
-from snapshot.drawing.picture import Arrow, Cargo, CutLine, Picture
-from snapshot.ids import Subtask
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.drawing.labels import shortened
+from cutline.snapshot.drawing.picture import Arrow, Cargo, CutLine, Picture
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.trace_events import Event, Kind
 
 #: inches: least and largest width of an event, width of a page that few events may fill, height of a line
 _EVENT_WIDTH, _EVENT_WIDTH_MAX, _PAGE_WIDTH, _LINE_HEIGHT = 0.13, 0.26, 8.3, 0.42

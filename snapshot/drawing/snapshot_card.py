@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from snapshot.drawing.html import card, drawn_or_text, needs_matplotlib, picture, table
-from snapshot.drawing.labels import brief, counted, duration_text, shortened, size_text
-from snapshot.errors import CutlineError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import NodeSpec
-from snapshot.stored.part import Handle, PartKind
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.drawing.html import card, drawn_or_text, needs_matplotlib, picture, table
+from cutline.snapshot.drawing.labels import brief, counted, duration_text, shortened, size_text
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import NodeSpec
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 if TYPE_CHECKING:
-    from snapshot.drawing.graph_plot import EdgeNote
-    from snapshot.stored.snapshot import Snapshot
+    from cutline.snapshot.drawing.graph_plot import EdgeNote
+    from cutline.snapshot.stored.snapshot import Snapshot
 
 #: bytes of the largest part that is decoded for a card
 _PART_BYTES_MAX = 262_144
@@ -116,7 +116,7 @@ class _Card:
 
     def _svg(self) -> str:
         with needs_matplotlib():
-            from snapshot.drawing.graph_plot import graph_plotted
+            from cutline.snapshot.drawing.graph_plot import graph_plotted
         nodes = {node.name: self._node_lines(node) for node in self._topology.nodes}
         caption = "bold: messages in flight across the cut" if self._in_flight else "nothing is in flight"
         return graph_plotted(self._topology, nodes, dict(self._edge_notes()), caption, "svg").decode()
@@ -135,7 +135,7 @@ class _Card:
         return [shortened(state, _DRAWN_CHARACTERS), ", ".join(counts)]
 
     def _edge_notes(self) -> Iterator[tuple[tuple[str, str], EdgeNote]]:
-        from snapshot.drawing.graph_plot import EdgeNote
+        from cutline.snapshot.drawing.graph_plot import EdgeNote
 
         for edge in self._topology.edges:
             ends = (edge.source, edge.target)

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapshot.drawing.labels import format_event
-from snapshot.drawing.picture import Arrow, Cargo, Picture
-from snapshot.ids import Subtask
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.drawing.labels import format_event
+from cutline.snapshot.drawing.picture import Arrow, Cargo, Picture
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.trace_events import Event, Kind
 
 #: columns at most, because more columns do not fit a terminal of 160 characters
 _COLUMNS_MAX = 8

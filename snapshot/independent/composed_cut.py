@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, PartKind
 
 
 @dataclass(frozen=True, slots=True)

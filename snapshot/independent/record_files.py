@@ -6,15 +6,15 @@ decided in `snapshot.independent.composed_cut`.
 
 from __future__ import annotations
 
-from snapshot.channel.frame import Frame
-from snapshot.channel.frame_codec import cut_frame
-from snapshot.errors import SnapshotCorrupt
-from snapshot.independent.composed_cut import ChannelState, CutPlan
-from snapshot.stored import layout
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
-from snapshot.stored.part import PartKind, channel_part, decode_frames
-from snapshot.stored.run_store import RunStore
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.frame_codec import cut_frame
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.independent.composed_cut import ChannelState, CutPlan
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
+from cutline.snapshot.stored.part import PartKind, channel_part, decode_frames
+from cutline.snapshot.stored.run_store import RunStore
 
 
 class RecordFiles:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
-from snapshot.independent.composed_cut import with_messages
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
+from cutline.snapshot.independent.composed_cut import with_messages
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
+from cutline.snapshot.stored.part import Handle, PartKind
 
 
 class _Stage(Enum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from snapshot.ids import Subtask
-from snapshot.independent.composed_cut import CutPlan
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.recovery_report import Checkpoint, RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.independent.composed_cut import CutPlan
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.recovery_report import Checkpoint, RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
 
 
 def compare(one: Checkpoint, other: Checkpoint) -> Relation:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from snapshot.keyed.cold_values import expiry_of
-from snapshot.keyed.row_keys import EXPIRIES_START, TIME_HEAD_BYTES, TIMERS_START, split_expiry
-from snapshot.keyed.row_store import Job, RowStore, removing
+from cutline.snapshot.keyed.cold_values import expiry_of
+from cutline.snapshot.keyed.row_keys import EXPIRIES_START, TIME_HEAD_BYTES, TIMERS_START, split_expiry
+from cutline.snapshot.keyed.row_store import Job, RowStore, removing
 
 #: Index rows that one job reads. 250 rows take some 0.5 ms.
 SWEPT_MAX: Final = 250

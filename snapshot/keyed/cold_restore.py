@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.keyed.cold_values import expiry_heads, index_times
-from snapshot.keyed.row_keys import expiry_heads_of, timer_heads_of
-from snapshot.keyed.row_store import StoredRow
-from snapshot.keyed.rows import StateKind
-from snapshot.keyed.rows_codec import decode_times
-from snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.cold_values import expiry_heads, index_times
+from cutline.snapshot.keyed.row_keys import expiry_heads_of, timer_heads_of
+from cutline.snapshot.keyed.row_store import StoredRow
+from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.rows_codec import decode_times
+from cutline.snapshot.keyed.segment import Segment
 
 #: Rows of a part, and their bytes, because Python holds its lock for 0.4 ms while a store takes a part of small rows.
 _PART_ROWS_MAX: Final = 400

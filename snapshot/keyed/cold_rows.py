@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final, Protocol
 
-from snapshot.keyed.cold_values import EXPIRES, expiry_of, heads_of, value_of
-from snapshot.keyed.row_keys import ROW_HEAD_BYTES, ROWS_END, end_of, split_row
-from snapshot.keyed.row_store import RowStore
-from snapshot.keyed.rows import DirtyTable, StateKind
-from snapshot.keyed.rows_codec import decode_key, encode_keys
-from snapshot.keyed.table import StateTable, row_name
+from cutline.snapshot.keyed.cold_values import EXPIRES, expiry_of, heads_of, value_of
+from cutline.snapshot.keyed.row_keys import ROW_HEAD_BYTES, ROWS_END, end_of, split_row
+from cutline.snapshot.keyed.row_store import RowStore
+from cutline.snapshot.keyed.rows import DirtyTable, StateKind
+from cutline.snapshot.keyed.rows_codec import decode_key, encode_keys
+from cutline.snapshot.keyed.table import StateTable, row_name
 
 #: stands for "no row here", because None is a tombstone
 _ABSENT: Final = object()

@@ -22,23 +22,23 @@ from itertools import islice
 from sys import getsizeof
 from typing import Any, Final
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.errors import StateError
-from snapshot.keyed.cold_expiry import ExpiredRows
-from snapshot.keyed.cold_restore import ingested_rows
-from snapshot.keyed.cold_rows import CachedRows
-from snapshot.keyed.cold_timers import ColdTimers
-from snapshot.keyed.encoding import emptying, encoding_tables
-from snapshot.keyed.heap import KeyedTimers, RestoredRows, TakeDirty
-from snapshot.keyed.memtable import Memtable, MemtableGate
-from snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
-from snapshot.keyed.row_store import BUSY_SECONDS, Job, RowStore, Writer
-from snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind
-from snapshot.keyed.segment import Segment
-from snapshot.keyed.table import StateTable
-from snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState, decode_states, encode_states
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import StateError
+from cutline.snapshot.keyed.cold_expiry import ExpiredRows
+from cutline.snapshot.keyed.cold_restore import ingested_rows
+from cutline.snapshot.keyed.cold_rows import CachedRows
+from cutline.snapshot.keyed.cold_timers import ColdTimers
+from cutline.snapshot.keyed.encoding import emptying, encoding_tables
+from cutline.snapshot.keyed.heap import KeyedTimers, RestoredRows, TakeDirty
+from cutline.snapshot.keyed.memtable import Memtable, MemtableGate
+from cutline.snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
+from cutline.snapshot.keyed.row_store import BUSY_SECONDS, Job, RowStore, Writer
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState, decode_states, encode_states
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Rows whose size is measured at a check.
 _SAMPLED_ROWS: Final = 16

@@ -14,10 +14,10 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from snapshot.keyed.cold_rows import RowsBelow
-from snapshot.keyed.row_keys import TIMERS_END, TIMERS_START, split_timer, timer_row
-from snapshot.keyed.rows import TIMERS_STATE, DirtyTable
-from snapshot.keyed.rows_codec import decode_key, encode_key
+from cutline.snapshot.keyed.cold_rows import RowsBelow
+from cutline.snapshot.keyed.row_keys import TIMERS_END, TIMERS_START, split_timer, timer_row
+from cutline.snapshot.keyed.rows import TIMERS_STATE, DirtyTable
+from cutline.snapshot.keyed.rows_codec import decode_key, encode_key
 
 #: (row in the store, key) of timers, as `heapq` arranges them
 _Heap = list[tuple[bytes, Any]]

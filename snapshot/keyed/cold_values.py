@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from snapshot.channel.key_hash import hash_keys
-from snapshot.keyed.rows_codec import IS_ATOM, decode_key
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.key_hash import hash_keys
+from cutline.snapshot.keyed.rows_codec import IS_ATOM, decode_key
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Steps of a time-to-live. An index row says in which step a row expires, so a row that is written often has few.
 EXPIRY_STEPS: Final = 16

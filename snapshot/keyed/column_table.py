@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from snapshot.columns.integer_table import Integers
-from snapshot.columns.key_slots import KeySlots, Part
-from snapshot.columns.reductions import Reduction, SumOverflow, make_reduction
-from snapshot.columns.slot_blocks import BLOCK_SLOTS, Column, Fill, Flags, SlotBlocks
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.keyed.bulk import key_list
-from snapshot.keyed.dirty_columns import DirtyColumns, encode_totals
-from snapshot.keyed.key_columns import key_parts
-from snapshot.keyed.number_columns import Added, NoNumber, number_column, one_each
-from snapshot.keyed.rows import StateSpec
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.keyed.table import NEVER, StateTable
-from snapshot.state import NamedReduction
+from cutline.snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.key_slots import KeySlots, Part
+from cutline.snapshot.columns.reductions import Reduction, SumOverflow, make_reduction
+from cutline.snapshot.columns.slot_blocks import BLOCK_SLOTS, Column, Fill, Flags, SlotBlocks
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.keyed.bulk import key_list
+from cutline.snapshot.keyed.dirty_columns import DirtyColumns, encode_totals
+from cutline.snapshot.keyed.key_columns import key_parts
+from cutline.snapshot.keyed.number_columns import Added, NoNumber, number_column, one_each
+from cutline.snapshot.keyed.rows import StateSpec
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.table import NEVER, StateTable
+from cutline.snapshot.state import NamedReduction
 
 #: Floats up to here hold every integer.
 _EXACT_MAX = 1 << 53

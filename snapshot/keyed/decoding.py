@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.keyed.rows_codec import NOT_DECODABLE, decode_keys, decode_values
-from snapshot.keyed.segment import Segment
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.keyed.rows_codec import NOT_DECODABLE, decode_keys, decode_values
+from cutline.snapshot.keyed.segment import Segment
 
 #: Rows that are decoded at a time, so that the columns of a chunk stay in the cache.
 _CHUNK_ROWS: Final = 65_536

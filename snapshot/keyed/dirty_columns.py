@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from snapshot.columns.integer_table import Integers
-from snapshot.columns.slot_blocks import CapturedSlots, Column, SlotValues
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.keyed.rows import StateSpec
+from cutline.snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.slot_blocks import CapturedSlots, Column, SlotValues
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.keyed.rows import StateSpec
 
 #: First byte of a 64-bit integer and of a 64-bit float in MessagePack; the big-endian number follows.
 _INTEGER: Final = 0xD3

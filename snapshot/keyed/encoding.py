@@ -14,18 +14,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from snapshot.channel.key_hash import hash_keys
-from snapshot.channel.serialization import Codec
-from snapshot.errors import SnapshotAborted
-from snapshot.keyed.dirty_columns import ColumnReader, DirtyColumns
-from snapshot.keyed.memtable import Memtable
-from snapshot.keyed.merging import merged, newest_rows
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.keyed.row_store import Steps
-from snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.rows_codec import bytes_of, decode_key, encode_keys, encode_times, encode_values
-from snapshot.keyed.segment import Segment, concatenated, no_rows, row_batch
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.key_hash import hash_keys
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.keyed.dirty_columns import ColumnReader, DirtyColumns
+from cutline.snapshot.keyed.memtable import Memtable
+from cutline.snapshot.keyed.merging import merged, newest_rows
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.keyed.row_store import Steps
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.rows_codec import bytes_of, decode_key, encode_keys, encode_times, encode_values
+from cutline.snapshot.keyed.segment import Segment, concatenated, no_rows, row_batch
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Rows of a chunk, which holds the GIL for 0.2 to 0.5 ms.
 CHUNK_ROWS: Final = 400

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.errors import RestoreRefused, StateError
-from snapshot.keyed.cold_timers import ColdTimers
-from snapshot.keyed.column_table import ColumnTable
-from snapshot.keyed.decoding import DecodedRows, rows_of
-from snapshot.keyed.list_table import ListTable
-from snapshot.keyed.nested_table import NestedTable
-from snapshot.keyed.row_table import RowTable
-from snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable, StateKind
-from snapshot.keyed.segment import Segment
-from snapshot.keyed.table import StateTable
-from snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.errors import RestoreRefused, StateError
+from cutline.snapshot.keyed.cold_timers import ColdTimers
+from cutline.snapshot.keyed.column_table import ColumnTable
+from cutline.snapshot.keyed.decoding import DecodedRows, rows_of
+from cutline.snapshot.keyed.list_table import ListTable
+from cutline.snapshot.keyed.nested_table import NestedTable
+from cutline.snapshot.keyed.row_table import RowTable
+from cutline.snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable, StateKind
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState
 
 #: takes the changed rows of all states of a subtask
 TakeDirty = Callable[[], tuple[DirtyRows, ...]]

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.columns.integer_table import Integers
-from snapshot.columns.key_slots import ColumnKeys, Form, KeyForm, OtherKeys, Part
-from snapshot.keyed.bulk import COLUMNS, key_list
-from snapshot.keyed.state_rules import KEY_BYTES_MAX, StateRules
+from cutline.snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.key_slots import ColumnKeys, Form, KeyForm, OtherKeys, Part
+from cutline.snapshot.keyed.bulk import COLUMNS, key_list
+from cutline.snapshot.keyed.state_rules import KEY_BYTES_MAX, StateRules
 
 _INTEGER_MAX: Final = (1 << 63) - 1
 

@@ -13,24 +13,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.error_text import shown
-from snapshot.errors import GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from snapshot.keyed.column_table import ColumnTable
-from snapshot.keyed.heap import KeyedTimers, RestoredRows, Tier
-from snapshot.keyed.list_table import ListTable, TimedListTable
-from snapshot.keyed.migration import Migrate, MigratedRows, is_stale, migrated, regrouped
-from snapshot.keyed.nested_table import NestedTable
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.keyed.row_table import RowTable
-from snapshot.keyed.rows import CapturedRows, DirtyRows, StateKind, StateSpec
-from snapshot.keyed.segment import Segment
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.keyed.states import Plus, column_state, list_state, map_state, reducing_state, value_state
-from snapshot.keyed.table import StateTable
-from snapshot.keyed.versions import LocalVersion, PendingVersion
-from snapshot.plan.declarations import Key
-from snapshot.state import NAMED_REDUCTIONS, KeyedState, NamedReduction
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import GraphError, NodeError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.keyed.column_table import ColumnTable
+from cutline.snapshot.keyed.heap import KeyedTimers, RestoredRows, Tier
+from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
+from cutline.snapshot.keyed.migration import Migrate, MigratedRows, is_stale, migrated, regrouped
+from cutline.snapshot.keyed.nested_table import NestedTable
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.keyed.row_table import RowTable
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.states import Plus, column_state, list_state, map_state, reducing_state, value_state
+from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.state import NAMED_REDUCTIONS, KeyedState, NamedReduction
 
 #: Expired rows, and entries of unused sets, that one turn removes at most. 256 rows take some 0.1 ms.
 SWEPT_MAX: Final = 256

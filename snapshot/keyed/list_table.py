@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from snapshot.keyed.nested_table import NestedTable, Rows
-from snapshot.keyed.rows import DirtyTable, StateSpec
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.keyed.table import StateTable
+from cutline.snapshot.keyed.nested_table import NestedTable, Rows
+from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.table import StateTable
 
 
 class ListRows(Protocol):

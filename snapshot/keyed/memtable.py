@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.keyed.row_store import Steps
-from snapshot.keyed.rows import DirtyTable
-from snapshot.keyed.segment import Segment
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.keyed.row_store import Steps
+from cutline.snapshot.keyed.rows import DirtyTable
+from cutline.snapshot.keyed.segment import Segment
 
 #: Memtables that may wait for the writer before the subtask gets no further event.
 WAITING_MAX: Final = 2

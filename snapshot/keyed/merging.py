@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.keyed.rows import StateKind, StateSpec
-from snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, concatenated, pieces_of, row_batch
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, concatenated, pieces_of, row_batch
 
 #: Columns that say which row is meant.
 _IDENTITY: Final = ("group", "state", "key", "sub")

@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from snapshot.channel.key_hash import hash_keys
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.merging import merged, newest_rows
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.keyed.rows import StateKind, StateSpec
-from snapshot.keyed.rows_codec import encode_value
-from snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
-from snapshot.keyed.state_rules import StateOwner, StateRules
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.key_hash import hash_keys
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.merging import merged, newest_rows
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.rows_codec import encode_value
+from cutline.snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
+from cutline.snapshot.keyed.state_rules import StateOwner, StateRules
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Returns the value of the present version: (name of the state, value, version of the value).
 Migrate: TypeAlias = Callable[[str, Any, int], Any]

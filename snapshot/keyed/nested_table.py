@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from snapshot.keyed.rows import DirtyTable, StateSpec
-from snapshot.keyed.rows_codec import encode_key
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.keyed.table import NEVER, StateTable
+from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
+from cutline.snapshot.keyed.rows_codec import encode_key
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.table import NEVER, StateTable
 
 Rows = dict[Any, Any]
 

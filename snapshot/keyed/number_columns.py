@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from snapshot.columns.integer_table import Integers
-from snapshot.columns.reductions import numbers_of
-from snapshot.error_text import shown
-from snapshot.keyed.bulk import value_list
+from cutline.snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.reductions import numbers_of
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.keyed.bulk import value_list
 
 #: A column of int64 or float64.
 Numbers = npt.NDArray[Any]

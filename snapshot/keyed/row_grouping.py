@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from snapshot.channel.key_hash import hash_keys
-from snapshot.plan.declarations import Key
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.key_hash import hash_keys
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Stands for columns that cannot be named, because a function makes the key of the edge. No column has the name.
 _UNNAMED: Final = "#function"

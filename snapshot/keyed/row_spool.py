@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from snapshot.keyed.merging import PieceRef
-from snapshot.keyed.segment import Segment
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.keyed.merging import PieceRef
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: The pieces of one segment that waits, disjoint and sorted.
 KeptRows: TypeAlias = tuple[PieceRef, ...]

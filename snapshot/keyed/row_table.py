@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from snapshot.keyed.rows import ROW_ATOMS, DirtyTable, StateSpec
-from snapshot.keyed.state_rules import TEXT_LENGTH_MAX, StateOwner
-from snapshot.keyed.table import NEVER, StateTable
+from cutline.snapshot.keyed.rows import ROW_ATOMS, DirtyTable, StateSpec
+from cutline.snapshot.keyed.state_rules import TEXT_LENGTH_MAX, StateOwner
+from cutline.snapshot.keyed.table import NEVER, StateTable
 
 #: types of values that a row holds as they are, whatever the value
 _NUMBERS: Final = ROW_ATOMS - {str}

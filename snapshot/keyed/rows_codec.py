@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.channel.serialization import Codec
-from snapshot.keyed.rows import ROW_ATOMS
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.keyed.rows import ROW_ATOMS
 
 #: Extension of integers beyond 64 bits in keys. Stored: never renumber. Extensions of the codec have lower numbers.
 _EXT_LONG: Final = 5

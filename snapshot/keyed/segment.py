@@ -35,12 +35,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.channel.frame import Buffer
-from snapshot.channel.record_batches import encode_batch, new_memory
-from snapshot.errors import SnapshotCorrupt
-from snapshot.keyed.rows import StateKind, StateSpec
-from snapshot.keyed.rows_codec import bytes_of
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.record_batches import encode_batch, new_memory
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.rows_codec import bytes_of
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Columns in memory. Binary columns have 64-bit offsets, because a segment may exceed 2 GiB.
 ROW_SCHEMA: Final = pa.schema(

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from snapshot.channel.key_hash import stable_hash
-from snapshot.channel.partitioning import PLAIN_KEYS
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.error_text import shown
-from snapshot.errors import NodeError
-from snapshot.ids import Subtask
-from snapshot.keyed.rows import ROW_ATOMS, StateSpec
+from cutline.snapshot.channel.key_hash import stable_hash
+from cutline.snapshot.channel.partitioning import PLAIN_KEYS
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.rows import ROW_ATOMS, StateSpec
 
 #: bytes of one encoded value; a piece of a segment holds 32 MiB, and a larger value is a piece of its own
 VALUE_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -9,15 +9,15 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from snapshot.channel.partitioning import PLAIN_KEYS
-from snapshot.error_text import headline
-from snapshot.keyed.bulk import key_list, value_list
-from snapshot.keyed.column_table import ColumnTable
-from snapshot.keyed.list_table import ListTable, TimedListTable
-from snapshot.keyed.nested_table import NestedTable
-from snapshot.keyed.row_table import RowTable, add_of, get_of, update_of
-from snapshot.keyed.table import StateTable
-from snapshot.state import KeyedState, ListState, MapState, NamedReduction, ReducingState, ValueState
+from cutline.snapshot.channel.partitioning import PLAIN_KEYS
+from cutline.snapshot.error_text import headline
+from cutline.snapshot.keyed.bulk import key_list, value_list
+from cutline.snapshot.keyed.column_table import ColumnTable
+from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
+from cutline.snapshot.keyed.nested_table import NestedTable
+from cutline.snapshot.keyed.row_table import RowTable, add_of, get_of, update_of
+from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.state import KeyedState, ListState, MapState, NamedReduction, ReducingState, ValueState
 
 #: A named function of `ReducingState`, or a function of two values.
 Plus = NamedReduction | Callable[[Any, Any], Any]

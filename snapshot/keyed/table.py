@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from snapshot.channel.key_hash import stable_hash
-from snapshot.keyed.row_keys import row_head
-from snapshot.keyed.rows import DirtyRows, DirtyTable, StateSpec
-from snapshot.keyed.rows_codec import encode_key
-from snapshot.keyed.state_rules import KEY_BYTES_MAX, StateOwner, StateRules
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.key_hash import stable_hash
+from cutline.snapshot.keyed.row_keys import row_head
+from cutline.snapshot.keyed.rows import DirtyRows, DirtyTable, StateSpec
+from cutline.snapshot.keyed.rows_codec import encode_key
+from cutline.snapshot.keyed.state_rules import KEY_BYTES_MAX, StateOwner, StateRules
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: characters of a str, or bytes, up to which a key cannot exceed `KEY_BYTES_MAX`
 _KEY_LENGTH_MAX = KEY_BYTES_MAX // 4 - 8

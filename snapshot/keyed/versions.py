@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from snapshot.errors import SnapshotAborted, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.keyed.row_store import Steps
-from snapshot.keyed.rows import StateKind
+from cutline.snapshot.errors import SnapshotAborted, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.row_store import Steps
+from cutline.snapshot.keyed.rows import StateKind
 
 #: Seconds between two checks whether a version is made.
 _WAIT_SECONDS: Final = 0.005

@@ -13,27 +13,27 @@ from typing import Final
 
 import msgspec
 
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import encoded_frame
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.coordinator.recovery import plan_restore
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.replayable_source import ReplayableSource
-from snapshot.steps.determinants import Began, Compacted, Cut, Read, decode_step, encode_step
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.own_changes import decode_changes
-from snapshot.stored.snapshot import Snapshot
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, SubtaskParts, assemble
-from snapshot.subtask.events import RequestAnswered, Started
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.reports import SnapshotAsked
-from snapshot.subtask.silent_logger import SilentLogger
-from snapshot.subtask.user_code import calling
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_frame
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.coordinator.recovery import plan_restore
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.steps.determinants import Began, Compacted, Cut, Read, decode_step, encode_step
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, SubtaskParts, assemble
+from cutline.snapshot.subtask.events import RequestAnswered, Started
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.reports import SnapshotAsked
+from cutline.snapshot.subtask.silent_logger import SilentLogger
+from cutline.snapshot.subtask.user_code import calling
 
 #: Messages of a source that are sent before other subtasks take them.
 _TOGETHER: Final = 256

@@ -14,25 +14,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from snapshot.channel.frame import Frame
-from snapshot.channel.partitioning import key_group
-from snapshot.errors import GraphError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.rows import StateSpec
-from snapshot.mending.compacted_input import compacted_logs
-from snapshot.mending.messages import EditedFrames, Replacement, Where, dropped, renumbered, renumbered_waves, replaced
-from snapshot.mending.rows import RowEdits, find_state
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import DeclaredGraph
-from snapshot.stored.certificate import ChannelWaves, ListEntry, ReceivedEntry, SentEntry, SubtaskRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.own_changes import OwnChange, decode_changes
-from snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames, state_part
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import topology_of_record
-from snapshot.worker.generations import CompactRows, EncodeRows, StoreRows
-from snapshot.worker.row_tasks import RowsEncoded, RowsRefused, RowsStored, RowWork
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.rows import StateSpec
+from cutline.snapshot.mending.compacted_input import compacted_logs
+from cutline.snapshot.mending.messages import (
+    EditedFrames,
+    Replacement,
+    Where,
+    dropped,
+    renumbered,
+    renumbered_waves,
+    replaced,
+)
+from cutline.snapshot.mending.rows import RowEdits, find_state
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import DeclaredGraph
+from cutline.snapshot.stored.certificate import ChannelWaves, ListEntry, ReceivedEntry, SentEntry, SubtaskRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.own_changes import OwnChange, decode_changes
+from cutline.snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames, state_part
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.worker.generations import CompactRows, EncodeRows, StoreRows
+from cutline.snapshot.worker.row_tasks import RowsEncoded, RowsRefused, RowsStored, RowWork
 
 #: An edge by the names of its nodes, or a channel by its subtasks.
 Edge = tuple[str | Subtask, str | Subtask]

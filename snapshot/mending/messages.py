@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from msgspec import structs
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import encoded_messages, frame_of_batch, frame_of_pieces
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_messages, frame_of_batch, frame_of_pieces
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError
 
 #: Function that says whether a message is meant. The rows of a batch are dicts.
 Where = Callable[[Any], object]

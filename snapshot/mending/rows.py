@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from snapshot.channel.partitioning import key_group
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.merging import merged
-from snapshot.keyed.rows import TIMERS_STATE, CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.segment import Segment, decode_piece
-from snapshot.keyed.state_rules import StateOwner, StateRules
-from snapshot.operators.aggregate import GROUPS_STATE
-from snapshot.stored.certificate import ListEntry, SubtaskRecord
-from snapshot.stored.keyed_state import read_segments, stored_rows
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.part import Handle
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.merging import merged
+from cutline.snapshot.keyed.rows import TIMERS_STATE, CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import Segment, decode_piece
+from cutline.snapshot.keyed.state_rules import StateOwner, StateRules
+from cutline.snapshot.operators.aggregate import GROUPS_STATE
+from cutline.snapshot.stored.certificate import ListEntry, SubtaskRecord
+from cutline.snapshot.stored.keyed_state import read_segments, stored_rows
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.part import Handle
 
 #: Returns the checked body of a part.
 Read = Callable[[Handle], memoryview]

@@ -8,13 +8,13 @@ from typing import Any, Final, cast, get_args
 import msgpack
 import pyarrow as pa
 
-from snapshot.error_text import shown
-from snapshot.errors import GraphError, NodeError, RestoreRefused
-from snapshot.keyed.keyed_states import HasKeyedStates
-from snapshot.node import Context, Node
-from snapshot.operators.aggregate_rows import AggregateRows
-from snapshot.operators.groups import TOTALS, Aggregates, Function, Groups
-from snapshot.plan.schemas import to_arrow_schema
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import GraphError, NodeError, RestoreRefused
+from cutline.snapshot.keyed.keyed_states import HasKeyedStates
+from cutline.snapshot.node import Context, Node
+from cutline.snapshot.operators.aggregate_rows import AggregateRows
+from cutline.snapshot.operators.groups import TOTALS, Aggregates, Function, Groups
+from cutline.snapshot.plan.schemas import to_arrow_schema
 
 #: groups; beyond this number a `PartialAggregate` drops its groups after sending, because each sending scans all groups
 _KNOWN_GROUPS_MAX: Final = 1 << 16

@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from snapshot.columns.slot_blocks import Column
-from snapshot.errors import RestoreRefused
-from snapshot.keyed.dirty_columns import NUMBER_BYTES, DirtyColumns, numbers_as_bytes, rows_of_bytes
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.keyed.rows import StateSpec
-from snapshot.operators.groups import Groups
+from cutline.snapshot.columns.slot_blocks import Column
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.keyed.dirty_columns import NUMBER_BYTES, DirtyColumns, numbers_as_bytes, rows_of_bytes
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.keyed.rows import StateSpec
+from cutline.snapshot.operators.groups import Groups
 
 #: Headers of MessagePack arrays of up to 15 elements, and of more.
 _SHORT: Final = 0x90

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snapshot.columns.group_keys import GroupKeys, key_type
-from snapshot.columns.integer_table import Integers
-from snapshot.columns.reductions import Measure, Reduction, SumOverflow, make_reduction, numbers_of, total_type
-from snapshot.columns.slot_blocks import CapturedSlots, Column, Fill, SlotBlocks
-from snapshot.errors import NodeError
+from cutline.snapshot.columns.group_keys import GroupKeys, key_type
+from cutline.snapshot.columns.integer_table import Integers
+from cutline.snapshot.columns.reductions import Measure, Reduction, SumOverflow, make_reduction, numbers_of, total_type
+from cutline.snapshot.columns.slot_blocks import CapturedSlots, Column, Fill, SlotBlocks
+from cutline.snapshot.errors import NodeError
 
 #: metadata of the schema of totals; names are not enough, because rows may also have a column "count(x)"
 TOTALS: Final = {b"cutline": b"totals"}

@@ -2,7 +2,7 @@
 
 An aggregate by clocks adds values in any grouping and sequence: in differences, in cells of a store, after a restore in
 other differences. So its operation must be associative and commutative, with a neutral element: a commutative monoid.
-`snapshot.testing.checkMonoid` tests these laws.
+`cutline.testing.checkMonoid` tests these laws.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from math import isfinite
 from sys import getsizeof
 from typing import Any, Final
 
-from snapshot.error_text import shown
-from snapshot.errors import GraphError
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import GraphError
 
 #: bytes of an entry of a dict, as measured: hash, references, index, and room to grow
 ENTRY_BYTES: Final = 100

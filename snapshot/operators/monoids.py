@@ -10,8 +10,8 @@ from numbers import Integral, Real
 from operator import gt, lt
 from typing import Any, ClassVar, Final
 
-from snapshot.error_text import shown
-from snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid, TightAccumulator, is_plain
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid, TightAccumulator, is_plain
 
 #: the neutral state of all monoids that keep values: no value yet
 _NOTHING: Final = ()

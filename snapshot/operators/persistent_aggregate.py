@@ -12,10 +12,10 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
-from snapshot.errors import NodeError
-from snapshot.node import Context, Sink
-from snapshot.operators.aggregate_store import AggregateStore
-from snapshot.operators.monoid import Accumulator, Monoid, as_monoid
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.node import Context, Sink
+from cutline.snapshot.operators.aggregate_store import AggregateStore
+from cutline.snapshot.operators.monoid import Accumulator, Monoid, as_monoid
 
 
 class PersistentAggregate(Sink):

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from snapshot.error_text import shown
-from snapshot.errors import GraphError
-from snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid
 
 #: the neutral state of all sketches: no bytes, so that nothing is decoded for it
 _NOTHING: Final = b""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from snapshot.plan.topology import UNALIGNED, Alignment, Component
+from cutline.snapshot.plan.topology import UNALIGNED, Alignment, Component
 
 
 class Request(NamedTuple):

@@ -12,11 +12,11 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from snapshot.errors import GraphError
-from snapshot.node import MIGRATIONS, Sink, Source, defines, guarantee_of, keeps_totals
-from snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
-from snapshot.plan.components import strong_components
-from snapshot.plan.declarations import (
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.node import MIGRATIONS, Sink, Source, defines, guarantee_of, keeps_totals
+from cutline.snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
+from cutline.snapshot.plan.components import strong_components
+from cutline.snapshot.plan.declarations import (
     AlignmentWish,
     DeclaredGraph,
     EdgeDeclaration,
@@ -26,11 +26,11 @@ from snapshot.plan.declarations import (
     Transform,
     dead_letter_edges,
 )
-from snapshot.plan.mode_needs import mode_problems, mode_refusal
-from snapshot.plan.modes import ChannelLogs, Mode
-from snapshot.plan.schemas import to_arrow_schema
-from snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.plan.validation import graph_problems
+from cutline.snapshot.plan.mode_needs import mode_problems, mode_refusal
+from cutline.snapshot.plan.modes import ChannelLogs, Mode
+from cutline.snapshot.plan.schemas import to_arrow_schema
+from cutline.snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.plan.validation import graph_problems
 
 
 @dataclass(frozen=True, slots=True)

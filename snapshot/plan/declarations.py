@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from snapshot.error_text import shown
-from snapshot.node import Node
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.node import Node
 
 
 class TransformKind(Enum):

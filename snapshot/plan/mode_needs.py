@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from snapshot.node import Sink, Source, defines, keeps_totals
-from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from snapshot.plan.modes import Deltas, Mode, MonoidClocks, PersistentState, StepMode, hashes_states
-from snapshot.plan.topology import Component
-from snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.node import Sink, Source, defines, keeps_totals
+from cutline.snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
+from cutline.snapshot.plan.modes import Deltas, Mode, MonoidClocks, PersistentState, StepMode, hashes_states
+from cutline.snapshot.plan.topology import Component
+from cutline.snapshot.replayable_source import ReplayableSource
 
 
 def mode_problems(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from posixpath import isabs
 from typing import Any, ClassVar, Final, Literal, TypeGuard
 
-from snapshot.error_text import shown
+from cutline.snapshot.error_text import shown
 
 #: Name of the mode without settings of its own: markers cut the graph, and each snapshot stores all state.
 MARKERS: Final = "markers"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-from snapshot.error_text import describe, shown
-from snapshot.errors import NodeError
-from snapshot.node import Source, defines
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.declarations import DeclaredGraph
+from cutline.snapshot.error_text import describe, shown
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.node import Source, defines
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.plan.declarations import DeclaredGraph
 
 
 def with_partitions(compiled: CompiledGraph, graph: DeclaredGraph) -> CompiledGraph:

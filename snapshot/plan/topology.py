@@ -15,9 +15,9 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.components import mark_reachable, strong_components
-from snapshot.plan.modes import Mode
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.components import mark_reachable, strong_components
+from cutline.snapshot.plan.modes import Mode
 
 #: Number of key groups. A key group is the smallest unit that rescaling moves, so this is also the largest useful
 #: parallelism. Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never

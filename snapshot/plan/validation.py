@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from snapshot.node import GUARANTEES, Node, Sink, Source, defines, guarantee_of, keeps_totals
-from snapshot.plan.alignment import parse_alignment
-from snapshot.plan.declarations import EdgeDeclaration, Invariant, NodeDeclaration, PartitioningName
-from snapshot.plan.schemas import to_arrow_schema
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.node import GUARANTEES, Node, Sink, Source, defines, guarantee_of, keeps_totals
+from cutline.snapshot.plan.alignment import parse_alignment
+from cutline.snapshot.plan.declarations import EdgeDeclaration, Invariant, NodeDeclaration, PartitioningName
+from cutline.snapshot.plan.schemas import to_arrow_schema
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.replayable_source import ReplayableSource
 
 
 def _hooks(*bases: type[Node]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.errors import SnapshotCorrupt
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):

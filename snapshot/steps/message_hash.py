@@ -21,9 +21,9 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
-from snapshot.channel.key_hash import hash_columns
-from snapshot.channel.serialization import Codec
-from snapshot.error_text import shown
+from cutline.snapshot.channel.key_hash import hash_columns
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.error_text import shown
 
 #: Messages of a block. A smaller block names the place of a difference better, and costs 8 bytes of log.
 BLOCK_MESSAGES: Final = 256

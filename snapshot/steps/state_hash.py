@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
-from snapshot.steps.message_hash import packed
+from cutline.snapshot.steps.message_hash import packed
 
 _DIGEST_BYTES: Final = 16
 

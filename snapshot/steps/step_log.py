@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapshot.steps.determinants import (
+from cutline.snapshot.steps.determinants import (
     At,
     Compacted,
     Cut,

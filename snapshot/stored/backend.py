@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.frame import Buffer
 
 #: Bytes up to which a worker's contribution to a snapshot travels inside the manifest. A round trip to an object store
 #: would cost more than these bytes.

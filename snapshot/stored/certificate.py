@@ -10,13 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import ListEntry as ListEntry  # a field of the record, and so part of this module
-from snapshot.stored.list_rules import Lists, Made, list_problems
-from snapshot.stored.list_rules import LocalVersion as LocalVersion  # a field of the record, too
-from snapshot.stored.list_rules import StepBase as StepBase  # a field of the record, too
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.list_rules import (
+    ListEntry as ListEntry,  # a field of the record, and so part of this module
+)
+from cutline.snapshot.stored.list_rules import Lists, Made, list_problems
+from cutline.snapshot.stored.list_rules import LocalVersion as LocalVersion  # a field of the record, too
+from cutline.snapshot.stored.list_rules import StepBase as StepBase  # a field of the record, too
+from cutline.snapshot.stored.part import Handle, PartKind
 
 
 class OwnStateKind(Enum):

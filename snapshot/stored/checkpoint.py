@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.history import Base, Claim
 
 Record = TypeVar("Record", Claim, Base)
 

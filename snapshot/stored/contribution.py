@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.frame import Buffer
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ChannelWaves, ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
-from snapshot.stored.part import Handle, Part, PartKind, channel_part, state_part
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import ChannelWaves, ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from cutline.snapshot.stored.part import Handle, Part, PartKind, channel_part, state_part
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 import msgpack
 import xxhash
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 
 PART_MAGIC = b"CLPT"
 MANIFEST_MAGIC = b"CLMF"

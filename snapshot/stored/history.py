@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import claim_of_snapshot
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import claim_of_snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
-from snapshot.stored import keys
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
-from snapshot.stored.keys import StoredMap
-from snapshot.stored.manifest import SUBTASK_RECORD
-from snapshot.stored.part import HANDLE, Handle
-from snapshot.stored.recovery_report import (
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
+from cutline.snapshot.stored.keys import StoredMap
+from cutline.snapshot.stored.manifest import SUBTASK_RECORD
+from cutline.snapshot.stored.part import HANDLE, Handle
+from cutline.snapshot.stored.recovery_report import (
     Checkpoint as Checkpoint,  # a field of the record, and so part of this module
 )
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.merging import merged
-from snapshot.keyed.rows import StateKind
-from snapshot.keyed.segment import Segment, clipped, decode_piece
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.part import Handle
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.merging import merged
+from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.segment import Segment, clipped, decode_piece
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.part import Handle
 
 
 def read_segments(entries: Sequence[ListEntry], read: Callable[[Handle], memoryview]) -> Iterator[Segment]:

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from snapshot.stored.part import Handle
+from cutline.snapshot.stored.part import Handle
 
 #: Most bytes of one segment of an encoded name. File systems allow 255, and some need room for suffixes of their own.
 SEGMENT_BYTES_MAX = 200

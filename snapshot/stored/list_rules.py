@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from snapshot.ids import Subtask
-from snapshot.keyed.versions import LocalVersion as LocalVersion  # a field of a list, too
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.versions import LocalVersion as LocalVersion  # a field of a list, too
+from cutline.snapshot.stored.part import Handle, PartKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored import keys
-from snapshot.stored.certificate import (
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.certificate import (
     ChannelWaves,
     ListEntry,
     LocalVersion,
@@ -25,10 +25,10 @@ from snapshot.stored.certificate import (
     SubtaskRecord,
     SubtaskStatus,
 )
-from snapshot.stored.envelope import MANIFEST_MAGIC, magic_of, pack_plain, seal, unpack_plain, unseal
-from snapshot.stored.keys import Convert, StoredArray, StoredMap
-from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK, read_groups
-from snapshot.stored.recovery_report import RECOVERY_REPORT, RecoveryReport
+from cutline.snapshot.stored.envelope import MANIFEST_MAGIC, magic_of, pack_plain, seal, unpack_plain, unseal
+from cutline.snapshot.stored.keys import Convert, StoredArray, StoredMap
+from cutline.snapshot.stored.part import CHANNEL, HANDLE, SUBTASK, read_groups
+from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT, RecoveryReport
 
 ABORTED_MAGIC = b"CLAB"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
 
 
 class MemoryFiles(StateBackend):

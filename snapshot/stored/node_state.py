@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.frame import Buffer
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.errors import RestoreRefused
-from snapshot.stored import keys
-from snapshot.stored.keys import StoredMap
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.keys import StoredMap
 
 
 @dataclass(frozen=True, slots=True)

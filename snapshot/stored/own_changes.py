@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored.envelope import pack_plain, unpack_plain
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored.envelope import pack_plain, unpack_plain
 
 _LENGTH = struct.Struct(">I")
 

@@ -30,13 +30,13 @@ from typing import Any
 
 import msgpack
 
-from snapshot.channel.frame import Buffer, Frame, PayloadKind
-from snapshot.channel.record_batches import count_rows
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored import keys
-from snapshot.stored.envelope import PART_MAGIC, pack_plain, seal, seal_of, unpack_plain, unseal
-from snapshot.stored.keys import StoredArray, StoredMap
+from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
+from cutline.snapshot.channel.record_batches import count_rows
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.envelope import PART_MAGIC, pack_plain, seal, seal_of, unpack_plain, unseal
+from cutline.snapshot.stored.keys import StoredArray, StoredMap
 
 _LENGTH = struct.Struct(">I")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.part import Handle, Part, decode_part
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.part import Handle, Part, decode_part
 
 
 class PartFiles:

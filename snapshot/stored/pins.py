@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored import keys, layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
-from snapshot.stored.keys import StoredArray
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored import keys, layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
+from cutline.snapshot.stored.keys import StoredArray
 
 PIN_MAGIC = b"CLPN"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from snapshot.ids import Subtask
-from snapshot.stored import keys
-from snapshot.stored.keys import StoredMap
-from snapshot.stored.part import SUBTASK
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.keys import StoredMap
+from cutline.snapshot.stored.part import SUBTASK
 
 #: {partition of a source: offset below which all is included}, as sorted pairs
 Checkpoint = tuple[tuple[str, int], ...]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from snapshot.ids import renamed_channel, renamed_subtask
-from snapshot.plan.topology import EdgeSpec, Topology
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.topology_record import record_of_topology, topology_of_record
+from cutline.snapshot.ids import renamed_channel, renamed_subtask
+from cutline.snapshot.plan.topology import EdgeSpec, Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.topology_record import record_of_topology, topology_of_record
 
 
 def renames(topology: Topology, stored: Topology) -> dict[str, str]:

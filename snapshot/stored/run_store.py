@@ -14,19 +14,19 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import claim_of_snapshot
-from snapshot.stored import checkpoint, keys, layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.checkpoint import Checkpoint
-from snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
-from snapshot.stored.history import Base, Claim, history
-from snapshot.stored.keys import StoredArray
-from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
-from snapshot.stored.part_files import PartFiles
-from snapshot.stored.pins import PinKind, PinLog, Pins, is_pinned
-from snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import claim_of_snapshot
+from cutline.snapshot.stored import checkpoint, keys, layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
+from cutline.snapshot.stored.history import Base, Claim, history
+from cutline.snapshot.stored.keys import StoredArray
+from cutline.snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
+from cutline.snapshot.stored.part_files import PartFiles
+from cutline.snapshot.stored.pins import PinKind, PinLog, Pins, is_pinned
+from cutline.snapshot.stored.snapshot import Snapshot
 
 CLAIM_MAGIC = b"CLCL"
 BASE_MAGIC = b"CLBS"

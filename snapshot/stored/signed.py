@@ -25,11 +25,11 @@ import hmac
 import struct
 from collections.abc import Sequence
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.envelope import SIGNED_MAGIC
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.envelope import SIGNED_MAGIC
 
 #: Bytes of content under one signature. One part of a large file is read with at most two blocks too many. A gigabyte
 #: has 4,096 signatures.

@@ -12,21 +12,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.frame import Buffer, Frame, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, problems
-from snapshot.stored.keyed_state import keyed_state, stored_rows
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.own_changes import decode_changes
-from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
-from snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, problems
+from cutline.snapshot.stored.keyed_state import keyed_state, stored_rows
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from cutline.snapshot.stored.topology_record import topology_of_record
 
 
 @total_ordering
@@ -182,7 +182,7 @@ class Snapshot:
 
     def _repr_html_(self) -> str:
         """Return the drawn snapshot, for notebooks. Reads small parts only."""
-        from snapshot.drawing.snapshot_card import card_of_snapshot  # the drawing room imports this module
+        from cutline.snapshot.drawing.snapshot_card import card_of_snapshot  # the drawing room imports this module
 
         return card_of_snapshot(self)
 

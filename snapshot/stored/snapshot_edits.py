@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshot.errors import Fenced, SnapshotInUse
-from snapshot.stored import pins
-from snapshot.stored.history import history
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore
+from cutline.snapshot.errors import Fenced, SnapshotInUse
+from cutline.snapshot.stored import pins
+from cutline.snapshot.stored.history import history
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore
 
 
 def set_pinned(store: RunStore, snapshot_id: int, is_pinned: bool) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from snapshot.plan.modes import mode_of_record, record_of_mode
-from snapshot.plan.topology import Alignment, Component, EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.stored import keys
-from snapshot.stored.keys import StoredMap
+from cutline.snapshot.plan.modes import mode_of_record, record_of_mode
+from cutline.snapshot.plan.topology import Alignment, Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.keys import StoredMap
 
 _NODE = StoredMap(NodeSpec, keys.NODE, write={"migrations": list}, read={"migrations": tuple})
 _ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)

@@ -13,47 +13,55 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame
-from snapshot.channel.output_buffer import BackpressureFlag, Spill
-from snapshot.channel.partitioning import key_function, partitioner
-from snapshot.channel.rerouting import Waves
-from snapshot.channel.send_log import LogMemory, SendLog
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import Shapes
-from snapshot.channel.stamps import OpenStamps
-from snapshot.culprit import FailedTimer, Suspects
-from snapshot.error_text import describe, headline
-from snapshot.errors import GraphError, NodeError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.node import Node, Source, defines
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import ChannelLogs, Deltas, MonoidClocks, PersistentState, has_steps, memory_of, negotiates
-from snapshot.plan.topology import Partitioning, Topology
-from snapshot.state import KeyedState
-from snapshot.steps.determinants import Began
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.difference_gate import DifferenceGate
-from snapshot.subtask.division import Division
-from snapshot.subtask.end_of_stream import EndOfStream
-from snapshot.subtask.epochs import Epochs
-from snapshot.subtask.independent_recording import IndependentRecording
-from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.isolation import Isolation
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.observer import ObservedSender, Observer
-from snapshot.subtask.output_edge import OutputEdge
-from snapshot.subtask.own_state import OwnState
-from snapshot.subtask.positions import NOWHERE, Positions
-from snapshot.subtask.recorder import Recorder
-from snapshot.subtask.snapshotter import CutSettings
-from snapshot.subtask.stepping import Stepping
-from snapshot.subtask.timers import Timers
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag, Spill
+from cutline.snapshot.channel.partitioning import key_function, partitioner
+from cutline.snapshot.channel.rerouting import Waves
+from cutline.snapshot.channel.send_log import LogMemory, SendLog
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import Shapes
+from cutline.snapshot.channel.stamps import OpenStamps
+from cutline.snapshot.culprit import FailedTimer, Suspects
+from cutline.snapshot.error_text import describe, headline
+from cutline.snapshot.errors import GraphError, NodeError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.node import Node, Source, defines
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.plan.modes import (
+    ChannelLogs,
+    Deltas,
+    MonoidClocks,
+    PersistentState,
+    has_steps,
+    memory_of,
+    negotiates,
+)
+from cutline.snapshot.plan.topology import Partitioning, Topology
+from cutline.snapshot.state import KeyedState
+from cutline.snapshot.steps.determinants import Began
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.difference_gate import DifferenceGate
+from cutline.snapshot.subtask.division import Division
+from cutline.snapshot.subtask.end_of_stream import EndOfStream
+from cutline.snapshot.subtask.epochs import Epochs
+from cutline.snapshot.subtask.independent_recording import IndependentRecording
+from cutline.snapshot.subtask.input_processor import InputProcessor
+from cutline.snapshot.subtask.isolation import Isolation
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.observer import ObservedSender, Observer
+from cutline.snapshot.subtask.output_edge import OutputEdge
+from cutline.snapshot.subtask.own_state import OwnState
+from cutline.snapshot.subtask.positions import NOWHERE, Positions
+from cutline.snapshot.subtask.recorder import Recorder
+from cutline.snapshot.subtask.snapshotter import CutSettings
+from cutline.snapshot.subtask.stepping import Stepping
+from cutline.snapshot.subtask.timers import Timers
 
 if TYPE_CHECKING:
     from logging import LoggerAdapter

@@ -11,27 +11,27 @@ from itertools import islice
 from operator import index, length_hint
 from typing import TYPE_CHECKING, Any
 
-from snapshot.channel.channel_sender import AT_ONCE_MAX
-from snapshot.channel.partitioning import groups_of
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import Shapes
-from snapshot.error_text import shown
-from snapshot.errors import NodeError
-from snapshot.ids import Subtask
-from snapshot.keyed.rows import StateKind
-from snapshot.node import Context
-from snapshot.subtask.direct_send import keyed_send, written_send
-from snapshot.subtask.timers import NO_KEY, checked_seconds
+from cutline.snapshot.channel.channel_sender import AT_ONCE_MAX
+from cutline.snapshot.channel.partitioning import groups_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import Shapes
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.node import Context
+from cutline.snapshot.subtask.direct_send import keyed_send, written_send
+from cutline.snapshot.subtask.timers import NO_KEY, checked_seconds
 
 if TYPE_CHECKING:
     from logging import LoggerAdapter
     from random import Random
 
-    from snapshot.keyed.keyed_states import KeyedStates
-    from snapshot.keyed.states import Plus
-    from snapshot.state import ListState, MapState, ReducingState, ValueState
-    from snapshot.subtask.output_edge import OutputEdge
-    from snapshot.subtask.timers import Timers
+    from cutline.snapshot.keyed.keyed_states import KeyedStates
+    from cutline.snapshot.keyed.states import Plus
+    from cutline.snapshot.state import ListState, MapState, ReducingState, ValueState
+    from cutline.snapshot.subtask.output_edge import OutputEdge
+    from cutline.snapshot.subtask.timers import Timers
 
 
 def _drop(message: Any, to: Any = None) -> None:

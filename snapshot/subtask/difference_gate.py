@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 
 
 class DifferenceGate:

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from snapshot.channel.channel_sender import CHECKED_BYTES, ChannelSender
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.partitioning import PLAIN_KEYS, Directed, HashPartitioner
-from snapshot.channel.serialization import Codec, are_atoms
-from snapshot.channel.shapes import Shapes, function
-from snapshot.subtask.output_edge import OutputEdge
+from cutline.snapshot.channel.channel_sender import CHECKED_BYTES, ChannelSender
+from cutline.snapshot.channel.frame import PayloadKind
+from cutline.snapshot.channel.partitioning import PLAIN_KEYS, Directed, HashPartitioner
+from cutline.snapshot.channel.serialization import Codec, are_atoms
+from cutline.snapshot.channel.shapes import Shapes, function
+from cutline.snapshot.subtask.output_edge import OutputEdge
 
 #: type of `Context.send` as a method
 Send = Callable[..., None]

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.stamps import Stamp
-from snapshot.ids import ChannelId
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.stamps import Stamp
+from cutline.snapshot.ids import ChannelId
 
 
 class Division(ABC):

@@ -6,9 +6,9 @@ because a cycle ends as a whole: the coordinator reads the termination from a sn
 
 from __future__ import annotations
 
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import OwnStateKind, SubtaskStatus
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import OwnStateKind, SubtaskStatus
 
 
 class EndOfStream:

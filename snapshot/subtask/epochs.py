@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.stamped_buffer import StampedBuffer
-from snapshot.channel.stamps import Stamp, StampCounts
-from snapshot.ids import ChannelId
-from snapshot.node import Node
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.subtask.division import Division
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.stamped_buffer import StampedBuffer
+from cutline.snapshot.channel.stamps import Stamp, StampCounts
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.node import Node
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.subtask.division import Division
 
 #: before every epoch
 _RESTORED = -1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel.frame import Marker
-from snapshot.channel.stamps import Clock
-from snapshot.ids import ChannelId
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.stamps import Clock
+from cutline.snapshot.ids import ChannelId
 
 
 @dataclass(frozen=True, slots=True)

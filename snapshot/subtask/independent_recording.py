@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Buffer
-from snapshot.channel.send_log import LogMemory, SendLog
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Node, Source
-from snapshot.replayable_source import ReplayableSource
-from snapshot.stored.certificate import SubtaskStatus
-from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
-from snapshot.stored.independent_record import Checkpoint
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.send_log import LogMemory, SendLog
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Node, Source
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
+from cutline.snapshot.stored.independent_record import Checkpoint
 
 
 class IndependentRecording:

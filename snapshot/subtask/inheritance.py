@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.partitioning import key_group
-from snapshot.error_text import shown
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.stored.node_state import NodeState
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.node_state import NodeState
 
 #: A partition, or None for all subtasks, and a part of its state.
 Pair = tuple[int | None, bytes]

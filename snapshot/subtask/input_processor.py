@@ -14,23 +14,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.object_frame import AnyFrame, ObjectFrame
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.culprit import FailedBatch, FailedMessage
-from snapshot.error_text import describe, headline
-from snapshot.errors import NodeError
-from snapshot.ids import ChannelId
-from snapshot.node import Node, defines
-from snapshot.steps.message_hash import ChannelHash, content_hashes
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.isolation import Isolation
-from snapshot.subtask.observer import ObservedNode, Observer
-from snapshot.subtask.user_code import calling
-from snapshot.subtask.wave_gates import WaveGates
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.culprit import FailedBatch, FailedMessage
+from cutline.snapshot.error_text import describe, headline
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.node import Node, defines
+from cutline.snapshot.steps.message_hash import ChannelHash, content_hashes
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.isolation import Isolation
+from cutline.snapshot.subtask.observer import ObservedNode, Observer
+from cutline.snapshot.subtask.user_code import calling
+from cutline.snapshot.subtask.wave_gates import WaveGates
 
 
 class ReadyInputs:

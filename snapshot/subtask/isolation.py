@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.serialization import Codec
-from snapshot.culprit import DeadLetter, FailedMessage, Suspects
-from snapshot.errors import NodeError
-from snapshot.ids import ChannelId
-from snapshot.steps.message_hash import content_hashes
-from snapshot.subtask.output_edge import OutputEdge
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.culprit import DeadLetter, FailedMessage, Suspects
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.steps.message_hash import content_hashes
+from cutline.snapshot.subtask.output_edge import OutputEdge
 
 #: Messages about the number of one that failed, among which it is looked for, because each of them is hashed.
 _SEARCHED_MAX: Final = 10_000

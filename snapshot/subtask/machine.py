@@ -16,27 +16,27 @@ from enum import Enum
 from functools import partial
 from typing import Any, assert_never
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.culprit import FailedTimer
-from snapshot.error_text import describe, headline, shown
-from snapshot.errors import ChannelError, NodeError, RestoreRefused, SnapshotAborted
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.migration import MigratedRows
-from snapshot.keyed.segment import Segment
-from snapshot.node import END, Sink, defines
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.versions import unmigrated_text
-from snapshot.replayable_source import ReplayableSource
-from snapshot.steps.message_hash import content_hash
-from snapshot.stored.certificate import SubtaskStatus
-from snapshot.stored.list_rules import LocalVersion
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.assembly import SubtaskParts
-from snapshot.subtask.end_of_stream import EndOfStream
-from snapshot.subtask.events import (
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.culprit import FailedTimer
+from cutline.snapshot.error_text import describe, headline, shown
+from cutline.snapshot.errors import ChannelError, NodeError, RestoreRefused, SnapshotAborted
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.migration import MigratedRows
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.node import END, Sink, defines
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.versions import unmigrated_text
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.steps.message_hash import content_hash
+from cutline.snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.stored.list_rules import LocalVersion
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.assembly import SubtaskParts
+from cutline.snapshot.subtask.end_of_stream import EndOfStream
+from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     ClockAnnounced,
     ClockAsked,
@@ -53,13 +53,13 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.independent_recording import source_progress
-from snapshot.subtask.inheritance import Donation, Donors, united
-from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
-from snapshot.subtask.limits import SLICE_POLLS_MAX
-from snapshot.subtask.positions import Positions
-from snapshot.subtask.replaying import ReplayCalls, Replayer
-from snapshot.subtask.reports import (
+from cutline.snapshot.subtask.independent_recording import source_progress
+from cutline.snapshot.subtask.inheritance import Donation, Donors, united
+from cutline.snapshot.subtask.input_processor import InputProcessor, ReadyInputs
+from cutline.snapshot.subtask.limits import SLICE_POLLS_MAX
+from cutline.snapshot.subtask.positions import Positions
+from cutline.snapshot.subtask.replaying import ReplayCalls, Replayer
+from cutline.snapshot.subtask.reports import (
     ClockGiven,
     DifferenceCaptured,
     OwnStateCaptured,
@@ -76,12 +76,12 @@ from snapshot.subtask.reports import (
     SuspectHandled,
     VersionBegun,
 )
-from snapshot.subtask.snapshotter import Snapshotter
-from snapshot.subtask.state_capture import StateCapture
-from snapshot.subtask.stepping import StateHashes, Stepping
-from snapshot.subtask.timers import NO_KEY, checked_seconds
-from snapshot.subtask.two_phase import PreparedOutput
-from snapshot.subtask.user_code import calling, refusing
+from cutline.snapshot.subtask.snapshotter import Snapshotter
+from cutline.snapshot.subtask.state_capture import StateCapture
+from cutline.snapshot.subtask.stepping import StateHashes, Stepping
+from cutline.snapshot.subtask.timers import NO_KEY, checked_seconds
+from cutline.snapshot.subtask.two_phase import PreparedOutput
+from cutline.snapshot.subtask.user_code import calling, refusing
 
 #: seconds; a wait up to this needs no further check, because no sum of such waits leaves the calendar
 _USUAL_WAIT_MAX = 86_400.0

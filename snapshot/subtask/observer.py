@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Buffer, Marker
-from snapshot.ids import ChannelId
-from snapshot.node import Context, Node
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Buffer, Marker
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.node import Context, Node
 
 Inputs = Mapping[ChannelId, ChannelReceiver]
 Outputs = Mapping[ChannelId, ChannelSender]

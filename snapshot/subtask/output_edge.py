@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.partitioning import EVERY, HashPartitioner, Partitioner, Shares
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.error_text import headline
-from snapshot.errors import NodeError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.declarations import Transform
-from snapshot.subtask.observer import ObservedSender
-from snapshot.subtask.transforms import chained
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.partitioning import EVERY, HashPartitioner, Partitioner, Shares
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.error_text import headline
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.declarations import Transform
+from cutline.snapshot.subtask.observer import ObservedSender
+from cutline.snapshot.subtask.transforms import chained
 
 #: rows of a batch; larger batches are sent in parts, because a part of this size fits the CPU cache. A marker waits
 #: behind a half-written part for a fraction of a millisecond.

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from snapshot.channel.serialization import Codec
-from snapshot.error_text import describe, shown
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.node import FULL, Node, defines
-from snapshot.plan.versions import unmigrated_text
-from snapshot.stored.certificate import OwnStateKind
-from snapshot.stored.own_changes import OwnChange
-from snapshot.subtask.inheritance import Donation, divided_deltas, divided_offsets, divided_pairs
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.error_text import describe, shown
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import FULL, Node, defines
+from cutline.snapshot.plan.versions import unmigrated_text
+from cutline.snapshot.stored.certificate import OwnStateKind
+from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.subtask.inheritance import Donation, divided_deltas, divided_offsets, divided_pairs
 
 #: Deltas since the last whole state are at most this many times its bytes. A restore then reads at most three times
 #: the state, and half of what is written at most is whole states.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.frame import Buffer
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import SubtaskStatus
-from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
 
 
 @dataclass(slots=True)

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.stamps import Clock, Numbers, Position, Stamp
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Node
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.replayable_source import ReplayableSource
-from snapshot.subtask.division import Division
-from snapshot.subtask.source_slices import SourceSlices
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.stamps import Clock, Numbers, Position, Stamp
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Node
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.subtask.division import Division
+from cutline.snapshot.subtask.source_slices import SourceSlices
 
 #: position of messages that come from no slice, as of `onStart`: below every clock
 NOWHERE: Final[Position] = ("", -1)

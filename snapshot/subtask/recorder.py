@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
-from snapshot.channel.frame import Marker
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.events import (
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     CaptureState,
     CompleteRecording,

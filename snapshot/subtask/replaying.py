@@ -10,18 +10,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.ids import ChannelId
-from snapshot.node import Node
-from snapshot.replayable_source import ReplayableSource
-from snapshot.steps.determinants import At, Compacted, Cut, Exhausted, Fired, Published, Read, Took, TookTogether
-from snapshot.steps.replay import Replay
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.events import SnapshotPublished, SnapshotRequested
-from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.stepping import StateHashes, Stepping
-from snapshot.subtask.user_code import calling
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.node import Node
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.steps.determinants import (
+    At,
+    Compacted,
+    Cut,
+    Exhausted,
+    Fired,
+    Published,
+    Read,
+    Took,
+    TookTogether,
+)
+from cutline.snapshot.steps.replay import Replay
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.events import SnapshotPublished, SnapshotRequested
+from cutline.snapshot.subtask.input_processor import InputProcessor
+from cutline.snapshot.subtask.stepping import StateHashes, Stepping
+from cutline.snapshot.subtask.user_code import calling
 
 
 @dataclass(frozen=True, slots=True)

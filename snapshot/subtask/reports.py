@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.stamps import Numbers
-from snapshot.culprit import Suspect
-from snapshot.ids import Subtask
-from snapshot.keyed.migration import MigratedRows
-from snapshot.keyed.rows import CapturedRows
-from snapshot.keyed.versions import PendingVersion
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.stored.independent_record import Checkpoint
-from snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.channel.stamps import Numbers
+from cutline.snapshot.culprit import Suspect
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.migration import MigratedRows
+from cutline.snapshot.keyed.rows import CapturedRows
+from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.independent_record import Checkpoint
+from cutline.snapshot.stored.own_changes import OwnChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Buffer
-from snapshot.errors import SnapshotAborted
-from snapshot.ids import ChannelId
-from snapshot.stored.certificate import SubtaskStatus
-from snapshot.subtask.division import Division
-from snapshot.subtask.events import (
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.subtask.division import Division
+from cutline.snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
     DiscardRecording,
@@ -31,10 +31,10 @@ from snapshot.subtask.events import (
     StartRecording,
     StopRecording,
 )
-from snapshot.subtask.independent_recording import IndependentRecording
-from snapshot.subtask.pending_snapshots import PendingSnapshots
-from snapshot.subtask.recorder import Recorder
-from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed
+from cutline.snapshot.subtask.independent_recording import IndependentRecording
+from cutline.snapshot.subtask.pending_snapshots import PendingSnapshots
+from cutline.snapshot.subtask.recorder import Recorder
+from cutline.snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
 
 #: Slices that a source keeps, some 100 bytes each. Above them it waits for the snapshot that is pending, or asks for
 #: one, so that a store that is away does not fill memory with their numbers.

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from snapshot.channel.frame import Buffer
-from snapshot.error_text import describe
-from snapshot.errors import SnapshotAborted
-from snapshot.node import defines
-from snapshot.replayable_source import ReplayableSource
-from snapshot.steps.state_hash import rows_hash, value_hash
-from snapshot.stored.certificate import OwnStateKind
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.assembly import SubtaskParts
-from snapshot.subtask.end_of_stream import EndOfStream
-from snapshot.subtask.timers import NO_KEY
-from snapshot.subtask.two_phase import PreparedOutput
-from snapshot.subtask.user_code import calling
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.error_text import describe
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.node import defines
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.steps.state_hash import rows_hash, value_hash
+from cutline.snapshot.stored.certificate import OwnStateKind
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.assembly import SubtaskParts
+from cutline.snapshot.subtask.end_of_stream import EndOfStream
+from cutline.snapshot.subtask.timers import NO_KEY
+from cutline.snapshot.subtask.two_phase import PreparedOutput
+from cutline.snapshot.subtask.user_code import calling
 
 
 class StateCapture:

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.modes import hashes_states
-from snapshot.steps.determinants import At, Began, Cut, Opened, Started, decode_step
-from snapshot.steps.message_hash import ChannelHash, NamedHash
-from snapshot.steps.replay import Replay
-from snapshot.steps.step_log import StepLog
-from snapshot.stored.own_changes import OwnChange
-from snapshot.subtask.reports import StepCaptured
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.modes import hashes_states
+from cutline.snapshot.steps.determinants import At, Began, Cut, Opened, Started, decode_step
+from cutline.snapshot.steps.message_hash import ChannelHash, NamedHash
+from cutline.snapshot.steps.replay import Replay
+from cutline.snapshot.steps.step_log import StepLog
+from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.subtask.reports import StepCaptured
 
 if TYPE_CHECKING:
-    from snapshot.channel.channel_sender import ChannelSender
-    from snapshot.channel.output_buffer import Spill
-    from snapshot.plan.modes import StepMode
-    from snapshot.subtask.context import SubtaskContext
-    from snapshot.subtask.input_processor import InputProcessor
+    from cutline.snapshot.channel.channel_sender import ChannelSender
+    from cutline.snapshot.channel.output_buffer import Spill
+    from cutline.snapshot.plan.modes import StepMode
+    from cutline.snapshot.subtask.context import SubtaskContext
+    from cutline.snapshot.subtask.input_processor import InputProcessor
 
 #: (name, hash) of each part of a subtask's state.
 StateHashes = tuple[tuple[str, bytes], ...]

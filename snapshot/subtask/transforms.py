@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
-from snapshot.error_text import describe
-from snapshot.errors import NodeError
-from snapshot.plan.declarations import Transform, TransformKind
+from cutline.snapshot.error_text import describe
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.plan.declarations import Transform, TransformKind
 
 #: function that takes one message
 Stage = Callable[[Any], None]

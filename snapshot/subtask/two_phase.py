@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from snapshot.channel.extensions import Encoded
-from snapshot.channel.serialization import Codec
-from snapshot.node import Node, Sink, defines
-from snapshot.subtask.observer import Observer
+from cutline.snapshot.channel.extensions import Encoded
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.node import Node, Sink, defines
+from cutline.snapshot.subtask.observer import Observer
 
 
 class PreparedOutput:

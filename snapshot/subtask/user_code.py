@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from snapshot.culprit import Culprit
-from snapshot.error_text import describe
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.ids import Subtask
+from cutline.snapshot.culprit import Culprit
+from cutline.snapshot.error_text import describe
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.ids import Subtask
 
 
 @contextmanager

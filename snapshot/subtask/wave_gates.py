@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 
 
 class WaveGates:

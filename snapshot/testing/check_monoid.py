@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-from snapshot.channel.serialization import Codec
-from snapshot.drawing.labels import shortened
-from snapshot.operators.monoid import Monoid, as_monoid, is_plain
-from snapshot.testing.checkers import CheckFailed
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.drawing.labels import shortened
+from cutline.snapshot.operators.monoid import Monoid, as_monoid, is_plain
+from cutline.snapshot.testing.checkers import CheckFailed
 
 #: names of the laws, the simplest first, as they are checked
 _LAWS = ("plain", "encoding", "zero", "commutative", "associative", "accumulator")

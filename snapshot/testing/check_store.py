@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from snapshot.channel.serialization import Codec
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.store_sequences import check_examples, check_sequences
-from snapshot.testing.store_trial import StoreTrial, demand
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.store_sequences import check_examples, check_sequences
+from cutline.snapshot.testing.store_trial import StoreTrial, demand
 
 #: cells of the largest call
 _LARGE: Final = 10_000

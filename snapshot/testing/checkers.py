@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snapshot.plan.modes import MonoidClocks
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checking.delivery import conservation, delivery
-from snapshot.testing.checking.equivalence import restoreEquivalence
-from snapshot.testing.checking.exact_cut import causality, completeness, exactCut
-from snapshot.testing.checking.fencing import fencing
-from snapshot.testing.checking.integrity import flippedBits, integrity
-from snapshot.testing.checking.liveness import liveness
-from snapshot.testing.checking.numbered import numberedDelivery, numberedRecord
-from snapshot.testing.checking.verdict import CheckFailed, Verdict
-from snapshot.testing.history import History
+from cutline.snapshot.plan.modes import MonoidClocks
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checking.delivery import conservation, delivery
+from cutline.snapshot.testing.checking.equivalence import restoreEquivalence
+from cutline.snapshot.testing.checking.exact_cut import causality, completeness, exactCut
+from cutline.snapshot.testing.checking.fencing import fencing
+from cutline.snapshot.testing.checking.integrity import flippedBits, integrity
+from cutline.snapshot.testing.checking.liveness import liveness
+from cutline.snapshot.testing.checking.numbered import numberedDelivery, numberedRecord
+from cutline.snapshot.testing.checking.verdict import CheckFailed, Verdict
+from cutline.snapshot.testing.history import History
 
 __all__ = [
     "CheckFailed",

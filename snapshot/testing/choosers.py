@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from snapshot.coordinator.machine import Phase
-from snapshot.ids import ChannelId
-from snapshot.testing.simulation.faults import hooks_of, possible
-from snapshot.testing.simulation.scheduler import EnabledStep
-from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
-from snapshot.testing.simulation.stepping import named
-from snapshot.testing.steps import (
+from cutline.snapshot.coordinator.machine import Phase
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.testing.simulation.faults import hooks_of, possible
+from cutline.snapshot.testing.simulation.scheduler import EnabledStep
+from cutline.snapshot.testing.simulation.simulated_cluster import SimulatedCluster
+from cutline.snapshot.testing.simulation.stepping import named
+from cutline.snapshot.testing.steps import (
     Arrive,
     Crash,
     CrashCoordinator,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgpack
 
-from snapshot.keyed.row_store import Job, Steps, StoredRow
+from cutline.snapshot.keyed.row_store import Job, Steps, StoredRow
 
 
 class MemoryRowStore:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snapshot.drawing.labels import shortened
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checkers import Verdict, conservation
-from snapshot.testing.checking.values import named
-from snapshot.testing.trial import GraphMaker, Run, Trial
+from cutline.snapshot.drawing.labels import shortened
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checkers import Verdict, conservation
+from cutline.snapshot.testing.checking.values import named
+from cutline.snapshot.testing.trial import GraphMaker, Run, Trial
 
 #: faults of a schedule: conservation must hold after a restore, too
 _FAULTS = 1

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from snapshot.errors import GraphError
-from snapshot.graph import Graph
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.partitions import with_partitions
-from snapshot.testing.exploration.local_coordinator import Wishes
-from snapshot.testing.exploration.model import Model
-from snapshot.testing.exploration.search import Exploration, search
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.partitions import with_partitions
+from cutline.snapshot.testing.exploration.local_coordinator import Wishes
+from cutline.snapshot.testing.exploration.model import Model
+from cutline.snapshot.testing.exploration.search import Exploration, search
 
 #: states that a few GB of memory hold
 STATES_MAX = 2_000_000

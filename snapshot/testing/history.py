@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
 
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.run_state import Outcome
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.payload import unpack
-from snapshot.testing.steps import Named, Step, subtask_named
-from snapshot.trace import Trace
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.steps import Named, Step, subtask_named
+from cutline.snapshot.trace import Trace
+from cutline.snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
-    from snapshot.drawing.diagram import Diagram
+    from cutline.snapshot.drawing.diagram import Diagram
 
 #: Maximum number of subtasks for which every event has a vector clock. Larger graphs have Lamport's clock, one number,
 #: because vector clocks of thousands of numbers would take nearly all time of a simulation.

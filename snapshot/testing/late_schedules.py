@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from snapshot.graph import Graph
-from snapshot.testing.history import History
-from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
-from snapshot.testing.steps_of import StepsOf
-from snapshot.trace_events import Kind
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
+from cutline.snapshot.testing.steps_of import StepsOf
+from cutline.snapshot.trace_events import Kind
 
 #: rounds between a snapshot and its fault, so that the fault undoes messages
 _UNDONE_ROUNDS = (0, 1, 3)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from snapshot.errors import RestoreRefused
-from snapshot.node import END, Context, Sink, Source
-from snapshot.node import End as EndType
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.node import END, Context, Sink, Source
+from cutline.snapshot.node import End as EndType
 
 
 @dataclass(frozen=True)

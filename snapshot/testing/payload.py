@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.serialization import Codec
 
 
 def pack(message: Any, codec: Codec) -> bytes:

@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from snapshot.testing.checkers import Verdict, judge, restoreEquivalence
-from snapshot.testing.diagnosis.diagnose import Diagnosis
-from snapshot.testing.history import History
-from snapshot.testing.payload import unpack
-from snapshot.testing.trial import GraphMaker, Judge, Run, Trial
+from cutline.snapshot.testing.checkers import Verdict, judge, restoreEquivalence
+from cutline.snapshot.testing.diagnosis.diagnose import Diagnosis
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.trial import GraphMaker, Judge, Run, Trial
 
 
 def checkRecovery(

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from snapshot.coordinator.pending_snapshot import SnapshotPolicy
-from snapshot.coordinator.recovery import check_allowances
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import RunSettings
-from snapshot.graph import Graph
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.modes import ModeWish, mode_of
-from snapshot.plan.partitions import with_partitions
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
-from snapshot.testing.history import History
-from snapshot.testing.simulation.faults import Impossible
-from snapshot.testing.simulation.scheduler import EnabledStep
-from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
-from snapshot.testing.simulation.stepping import describe_phases, go_on, named, take
-from snapshot.testing.simulation.world import Mutation, World
-from snapshot.testing.steps import Step
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy
+from cutline.snapshot.coordinator.recovery import check_allowances
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import RunSettings
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.modes import ModeWish, mode_of
+from cutline.snapshot.plan.partitions import with_partitions
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulation.faults import Impossible
+from cutline.snapshot.testing.simulation.scheduler import EnabledStep
+from cutline.snapshot.testing.simulation.simulated_cluster import SimulatedCluster
+from cutline.snapshot.testing.simulation.stepping import describe_phases, go_on, named, take
+from cutline.snapshot.testing.simulation.world import Mutation, World
+from cutline.snapshot.testing.steps import Step
 
 #: steps after which a run is cut off: a bounded graph of the size that is simulated takes some thousands
 MAX_STEPS = 200_000

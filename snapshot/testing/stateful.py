@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import SearchStrategy
 
-from snapshot.ids import Subtask
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checkers import CheckFailed, Verdict, causality, completeness, conservation, exactCut
-from snapshot.testing.history import History
-from snapshot.testing.recovery import recovers
-from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
-from snapshot.testing.steps_of import StepsOf
-from snapshot.testing.trial import Failing, GraphMaker, Run, Trial
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checkers import CheckFailed, Verdict, causality, completeness, conservation, exactCut
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.recovery import recovers
+from cutline.snapshot.testing.simulator import Impossible
+from cutline.snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
+from cutline.snapshot.testing.steps_of import StepsOf
+from cutline.snapshot.testing.trial import Failing, GraphMaker, Run, Trial
 
 #: snapshots that one run initiates: enough to overlap, and too few for given-up snapshots to fail the run
 _SNAPSHOTS_MAX = 3

@@ -10,7 +10,7 @@ steps are performed.
 
 from __future__ import annotations
 
-from snapshot.testing.step_types.control import (
+from cutline.snapshot.testing.step_types.control import (
     CONTROL,
     Answer,
     CheckClaim,
@@ -32,7 +32,7 @@ from snapshot.testing.step_types.control import (
     Wake,
     WorkRows,
 )
-from snapshot.testing.step_types.data import (
+from cutline.snapshot.testing.step_types.data import (
     DATA,
     Arrive,
     Deliver,
@@ -47,7 +47,7 @@ from snapshot.testing.step_types.data import (
     Timer,
     Transmit,
 )
-from snapshot.testing.step_types.faults import (
+from cutline.snapshot.testing.step_types.faults import (
     Crash,
     CrashCoordinator,
     CutControl,
@@ -67,7 +67,7 @@ from snapshot.testing.step_types.faults import (
     SubmitAgain,
     TearStore,
 )
-from snapshot.testing.step_types.step import (
+from cutline.snapshot.testing.step_types.step import (
     Fault,
     Named,
     Step,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import defines
-from snapshot.plan.compiled_graph import build
-from snapshot.testing.simulation.faults import NEW_HOOKS, RUNNING_HOOKS
-from snapshot.testing.steps import (
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import defines
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.testing.simulation.faults import NEW_HOOKS, RUNNING_HOOKS
+from cutline.snapshot.testing.steps import (
     Crash,
     CrashCoordinator,
     CutControl,

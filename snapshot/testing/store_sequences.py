@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.store_trial import StoreTrial
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.store_trial import StoreTrial
 
 Example = TypeVar("Example")
 

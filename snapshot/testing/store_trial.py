@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final
 
-from snapshot.drawing.labels import shortened
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.stored.backend import StoreRefused
-from snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.drawing.labels import shortened
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.snapshot.testing.checking.verdict import CheckFailed
 
 #: the checker's name in errors, and the run of its claims
 _NAME: Final = "checkStore"

@@ -18,12 +18,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from snapshot.graph import Graph
-from snapshot.ids import Subtask
-from snapshot.node import Context, Node
-from snapshot.testing.lists import ListSink, ListSource
-from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
-from snapshot.testing.steps_of import StepsOf
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import Context, Node
+from cutline.snapshot.testing.lists import ListSink, ListSource
+from cutline.snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
+from cutline.snapshot.testing.steps_of import StepsOf
 
 #: The node that receives a token after its last hop.
 OUT = "out"

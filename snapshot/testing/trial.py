@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from snapshot.coordinator.run_state import Outcome
-from snapshot.graph import Graph
-from snapshot.testing.checkers import CheckFailed, Verdict
-from snapshot.testing.diagnosis.diagnose import Diagnosis, diagnose, unsaved_attributes
-from snapshot.testing.diagnosis.probe import Probe
-from snapshot.testing.history import History
-from snapshot.testing.late_schedules import late_schedules
-from snapshot.testing.simulator import Mutation, Simulator
-from snapshot.testing.steps import Step
-from snapshot.testing.strategies import schedules
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.testing.checkers import CheckFailed, Verdict
+from cutline.snapshot.testing.diagnosis.diagnose import Diagnosis, diagnose, unsaved_attributes
+from cutline.snapshot.testing.diagnosis.probe import Probe
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.late_schedules import late_schedules
+from cutline.snapshot.testing.simulator import Mutation, Simulator
+from cutline.snapshot.testing.steps import Step
+from cutline.snapshot.testing.strategies import schedules
 
 #: A graph, or a function that makes a new graph and all that its nodes use outside of themselves.
 GraphMaker = Graph | Callable[[], Graph]

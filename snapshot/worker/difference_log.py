@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.coordinator import control
-from snapshot.ids import Subtask
-from snapshot.operators.monoid import Monoid
-from snapshot.operators.persistent_aggregate import joined
-from snapshot.subtask.events import DifferencesHeld
-from snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.monoid import Monoid
+from cutline.snapshot.operators.persistent_aggregate import joined
+from cutline.snapshot.subtask.events import DifferencesHeld
+from cutline.snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
-from snapshot.errors import CutlineError
-from snapshot.ids import Subtask
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.worker.difference_log import TotalsTask
-from snapshot.worker.generations import RowTask
-from snapshot.worker.restored_parts import RestoredParts
-from snapshot.worker.row_tasks import RowResult
-from snapshot.worker.upload_batcher import PendingUpload
+from cutline.snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.worker.difference_log import TotalsTask
+from cutline.snapshot.worker.generations import RowTask
+from cutline.snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.worker.row_tasks import RowResult
+from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 
 class Stage(Enum):

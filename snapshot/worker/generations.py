@@ -32,15 +32,15 @@ from enum import Enum
 from itertools import chain
 from typing import Any
 
-from snapshot.ids import Subtask
-from snapshot.keyed.compaction import SegmentSize, choose_compaction
-from snapshot.keyed.migration import MigratedRows
-from snapshot.keyed.row_spool import KeptRows
-from snapshot.keyed.rows import CapturedRows
-from snapshot.keyed.versions import PendingVersion
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.own_changes import OwnChange
-from snapshot.stored.part import PartKind
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.compaction import SegmentSize, choose_compaction
+from cutline.snapshot.keyed.migration import MigratedRows
+from cutline.snapshot.keyed.row_spool import KeptRows
+from cutline.snapshot.keyed.rows import CapturedRows
+from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.stored.part import PartKind
 
 # ---------------------------------------------------------------- tasks for the host
 

@@ -21,17 +21,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from snapshot.coordinator import control
-from snapshot.coordinator.deploy_chunks import DeploymentAssembler
-from snapshot.error_text import printable
-from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
-from snapshot.independent.record_writer import Decisions, RecordWriter
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.stored.backend import INLINE_BYTES_MAX
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.subtask import reports
-from snapshot.subtask.events import (
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.coordinator.deploy_chunks import DeploymentAssembler
+from cutline.snapshot.error_text import printable
+from cutline.snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.independent.record_writer import Decisions, RecordWriter
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.stored.backend import INLINE_BYTES_MAX
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.subtask import reports
+from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     ClockAnnounced,
     ClockAsked,
@@ -45,9 +45,9 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask
-from snapshot.worker.events import (
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask
+from cutline.snapshot.worker.events import (
     AdmitPeers,
     AlignmentDeadline,
     CloseSubtasks,
@@ -94,9 +94,9 @@ from snapshot.worker.events import (
     WorkOnTotals,
     WriteRecord,
 )
-from snapshot.worker.restored_parts import RestoredParts
-from snapshot.worker.row_logs import Outcome, RowLogs
-from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
+from cutline.snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.worker.row_logs import Outcome, RowLogs
+from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
 #: permanent errors, which a retry cannot repair
 _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)

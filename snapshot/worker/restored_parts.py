@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from snapshot.channel.frame import Frame
-from snapshot.channel.rerouting import ChannelEnd, ReroutedCount, reroute
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import Deploy, Inheritance, RestoredSubtask
-from snapshot.ids import ChannelId, Subtask, renamed_channel
-from snapshot.keyed.segment import Segment
-from snapshot.plan.declarations import Key
-from snapshot.steps.determinants import beginning_of
-from snapshot.stored.keyed_state import StoredSegments
-from snapshot.stored.list_rules import LocalVersion
-from snapshot.stored.own_changes import decode_changes
-from snapshot.stored.part import Handle, PartKind, decode_frames
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.inheritance import Donor, Donors
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.rerouting import ChannelEnd, ReroutedCount, reroute
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import Deploy, Inheritance, RestoredSubtask
+from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.steps.determinants import beginning_of
+from cutline.snapshot.stored.keyed_state import StoredSegments
+from cutline.snapshot.stored.list_rules import LocalVersion
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.inheritance import Donor, Donors
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from snapshot.coordinator import control
-from snapshot.ids import Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import ListEntry, LocalVersion, StepBase
-from snapshot.stored.own_changes import OwnChange
-from snapshot.stored.part import PartKind
-from snapshot.subtask.reports import (
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.list_rules import ListEntry, LocalVersion, StepBase
+from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.stored.part import PartKind
+from cutline.snapshot.subtask.reports import (
     OwnStateCaptured,
     RowsCaptured,
     RowsMigrated,
@@ -24,8 +24,8 @@ from snapshot.subtask.reports import (
     StepCaptured,
     VersionBegun,
 )
-from snapshot.worker.generations import AwaitVersion, CompactRows, Declined, GenerationLog, RowTask, StoreRows
-from snapshot.worker.row_tasks import (
+from cutline.snapshot.worker.generations import AwaitVersion, CompactRows, Declined, GenerationLog, RowTask, StoreRows
+from cutline.snapshot.worker.row_tasks import (
     RowResult,
     RowsEncoded,
     RowsMerged,

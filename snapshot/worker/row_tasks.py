@@ -10,19 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import SnapshotAborted
-from snapshot.keyed.encoding import emptying, encoding
-from snapshot.keyed.merging import RANGE_BYTES_MAX, PieceRef, merged, merging, merging_rows
-from snapshot.keyed.migration import MigratedRows
-from snapshot.keyed.row_spool import KeptRows, MemorySpool, RowSpool
-from snapshot.keyed.rows import CapturedRows
-from snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, decode_piece, empty_piece, pieces_of
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import ListEntry, LocalVersion
-from snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
-from snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
-from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.keyed.encoding import emptying, encoding
+from cutline.snapshot.keyed.merging import RANGE_BYTES_MAX, PieceRef, merged, merging, merging_rows
+from cutline.snapshot.keyed.migration import MigratedRows
+from cutline.snapshot.keyed.row_spool import KeptRows, MemorySpool, RowSpool
+from cutline.snapshot.keyed.rows import CapturedRows
+from cutline.snapshot.keyed.segment import (
+    PIECE_BYTES_MAX,
+    Piece,
+    Segment,
+    clipped,
+    decode_piece,
+    empty_piece,
+    pieces_of,
+)
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.list_rules import ListEntry, LocalVersion
+from cutline.snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
+from cutline.snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
+from cutline.snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 
 #: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
 _SPOOLED_RANGE_BYTES_MAX: Final = PIECE_BYTES_MAX * 15 // 16

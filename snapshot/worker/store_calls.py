@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.errors import RestoreRefused
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.operators.monoid import Monoid
-from snapshot.worker.difference_log import TotalsTask, WriteTotals
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.operators.monoid import Monoid
+from cutline.snapshot.worker.difference_log import TotalsTask, WriteTotals
 
 #: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
 KEYS_AT_ONCE = 10_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import SnapshotTaken
 
 #: bytes that are uploaded without waiting, because writing so many bytes takes longer than creating a file
 BATCH_BYTES_MAX = 4 * 1024 * 1024

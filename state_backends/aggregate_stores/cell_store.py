@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from snapshot.error_text import shown
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores.texts import from_text, to_text
+from cutline.snapshot.error_text import shown
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores.texts import from_text, to_text
 
 Result = TypeVar("Result")
 

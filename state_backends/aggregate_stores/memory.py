@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from state_backends.aggregate_stores.cell_store import NOBODY, Cell, CellStore, CellTable, Holder, Result
+from cutline.state_backends.aggregate_stores.cell_store import NOBODY, Cell, CellStore, CellTable, Holder, Result
 
 
 class MemoryTable:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores.cell_store import (
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores.cell_store import (
     CALL_SECONDS_MAX,
     CellStore,
     CellTable,
@@ -17,7 +17,7 @@ from state_backends.aggregate_stores.cell_store import (
     Result,
     imported,
 )
-from state_backends.aggregate_stores.sql import Names
+from cutline.state_backends.aggregate_stores.sql import Names
 
 if TYPE_CHECKING:
     import psycopg

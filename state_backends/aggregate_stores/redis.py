@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores.cell_store import (
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores.cell_store import (
     CALL_SECONDS_MAX,
     NOBODY,
     Cell,

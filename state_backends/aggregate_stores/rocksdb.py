@@ -8,10 +8,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from snapshot.errors import StateError
-from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores.cell_store import NOBODY, Cell, CellStore, CellTable, Holder, Result, imported
-from state_backends.rocksdb import refuse_in_child
+from cutline.snapshot.errors import StateError
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores.cell_store import (
+    NOBODY,
+    Cell,
+    CellStore,
+    CellTable,
+    Holder,
+    Result,
+    imported,
+)
+from cutline.state_backends.rocksdb import refuse_in_child
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, WriteBatch

@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores.cell_store import CALL_SECONDS_MAX, CellStore, CellTable, Holder, Result
-from state_backends.aggregate_stores.sql import Names
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores.cell_store import CALL_SECONDS_MAX, CellStore, CellTable, Holder, Result
+from cutline.state_backends.aggregate_stores.sql import Names
 
 #: Result codes of SQLite after which another try may succeed: locks, the disk, memory.
 _PASSING: Final = frozenset(

@@ -6,9 +6,9 @@ import logging
 import random
 from typing import Any
 
-from snapshot.ids import Subtask
-from snapshot.node import Context
-from snapshot.state import ListState, MapState, ReducingState, ValueState
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import Context
+from cutline.snapshot.state import ListState, MapState, ReducingState, ValueState
 
 
 class HandContext(Context):

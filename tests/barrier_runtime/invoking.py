@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from barrier_runtime.cli import app
+from cutline.barrier_runtime.cli import app
 
 
 def invoke(*arguments: object, columns: int = 200) -> Any:

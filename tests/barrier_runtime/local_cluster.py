@@ -17,12 +17,12 @@ import pyspark
 import pytest
 from ray.exceptions import ActorDiedError
 
-from barrier_runtime.coordinator import coordinator_actor
-from barrier_runtime.driver import ray_gateway
-from barrier_runtime.launch import ExitCode, WorkerLaunch
-from barrier_runtime.worker import control_link, task
-from barrier_runtime.worker.worker import Worker
-from snapshot.errors import RunFailed
+from cutline.barrier_runtime.coordinator import coordinator_actor
+from cutline.barrier_runtime.driver import ray_gateway
+from cutline.barrier_runtime.launch import ExitCode, WorkerLaunch
+from cutline.barrier_runtime.worker import control_link, task
+from cutline.barrier_runtime.worker.worker import Worker
+from cutline.snapshot.errors import RunFailed
 
 #: Seconds for a run to end. A passing test does not wait for this.
 _END_S = 20.0

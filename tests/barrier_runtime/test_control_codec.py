@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
-from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
-from snapshot.channel.stamps import Clock
-from snapshot.coordinator import control
-from snapshot.culprit import (
+from cutline.barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
+from cutline.barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
+from cutline.snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
+from cutline.snapshot.channel.stamps import Clock
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.culprit import (
     Culprit,
     DeadLetter,
     FailedBatch,
@@ -26,9 +26,9 @@ from snapshot.culprit import (
     Suspect,
     Suspects,
 )
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import (
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import (
     ChannelWaves,
     ListEntry,
     OwnStateKind,
@@ -38,10 +38,10 @@ from snapshot.stored.certificate import (
     SubtaskRecord,
     SubtaskStatus,
 )
-from snapshot.stored.contribution import SnapshotTimings
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.part import Handle, PartKind
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
 _CHANNELS = st.builds(ChannelId, _SUBTASKS, _SUBTASKS)

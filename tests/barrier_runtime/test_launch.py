@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from barrier_runtime.launch import WorkerLaunch
-from channels.sockets import Address
-from snapshot.errors import GraphError
-from snapshot.subtask.limits import SubtaskLimits
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.channels.sockets import Address
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.subtask.limits import SubtaskLimits
 
 _LAUNCH = WorkerLaunch(
     "run", "000001", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, 0, False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
-from barrier_runtime.progress import (
+from cutline.barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
+from cutline.barrier_runtime.progress import (
     EdgeProcessed,
     EdgeSent,
     ModeProgress,
@@ -14,7 +14,7 @@ from barrier_runtime.progress import (
     StoreProgress,
     WorkerProgress,
 )
-from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 
 _TOPOLOGY = Topology(
     "two",

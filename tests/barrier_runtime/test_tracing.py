@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.tracing.chunks import (
+from cutline import END, Context, Graph, Node, Sink, Source, Subtask
+from cutline.barrier_runtime.control_codec import decode_message, encode_message
+from cutline.barrier_runtime.tracing.chunks import (
     FREQUENT_EVENTS_MAX,
     KINDS,
     RARE_EVENTS_MAX,
@@ -22,23 +23,22 @@ from barrier_runtime.tracing.chunks import (
     events_in,
     frequent_events_max,
 )
-from barrier_runtime.tracing.joined import opened
-from barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
-from barrier_runtime.tracing.trace_observer import SubtaskLog, TraceObserver, trace_of
-from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
-from barrier_runtime.worker.data_plane import DataPlane
-from snapshot import END, Context, Graph, Node, Sink, Source, Subtask
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator import control, events
-from snapshot.ids import ChannelId
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Topology
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.trace_events import Event, Kind, counts_of, pack_counts
+from cutline.barrier_runtime.tracing.joined import opened
+from cutline.barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
+from cutline.barrier_runtime.tracing.trace_observer import SubtaskLog, TraceObserver, trace_of
+from cutline.barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
+from cutline.barrier_runtime.worker.data_plane import DataPlane
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.trace_events import Event, Kind, counts_of, pack_counts
 from tests.snapshot.led import SETTINGS, Led, order
 from tests.snapshot.sample import P
 
@@ -276,7 +276,7 @@ def test_the_newest_are_kept_and_messages_drive_no_cut_out() -> None:
 
 def test_events_of_the_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of months has more restarts than memory, so the newest events are kept."""
-    monkeypatch.setattr("barrier_runtime.tracing.trace_store.RARE_EVENTS_MAX", 3)
+    monkeypatch.setattr("cutline.barrier_runtime.tracing.trace_store.RARE_EVENTS_MAX", 3)
     trace_store = TraceStore(SETTINGS.topology)
     for snapshot_id in range(1, 6):
         trace_store._note(Kind.ABORTED, 1, snapshot_id)

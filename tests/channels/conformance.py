@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from channels.limits import LOCAL_FRAMES, SHARED_PAYLOAD_BYTES_MIN, WINDOW_FRAMES
-from snapshot.channel.frame import Marker
-from snapshot.channel.stamps import OpenStamps
+from cutline.channels.limits import LOCAL_FRAMES, SHARED_PAYLOAD_BYTES_MIN, WINDOW_FRAMES
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.stamps import OpenStamps
 from tests.channels.links import WINDOW_BYTES, Channel, LinkMaker, run, settle
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from channels.connection import Connection, Received
-from channels.identity import Identity
-from channels.in_process import InProcessConnection
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Marker
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.channel.stamps import OpenStamps
-from snapshot.ids import ChannelId, Subtask
+from cutline.channels.connection import Connection, Received
+from cutline.channels.identity import Identity
+from cutline.channels.in_process import InProcessConnection
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.stamps import OpenStamps
+from cutline.snapshot.ids import ChannelId, Subtask
 
 #: Small, so that tests fill it with little.
 WINDOW_BYTES = 64 * 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from channels.admission import EndpointAdmission, PeerAdmission
-from channels.identity import Identity, Purpose, Refusal
+from cutline.channels.admission import EndpointAdmission, PeerAdmission
+from cutline.channels.identity import Identity, Purpose, Refusal
 
 BOB = Identity("run", "bob", 3)
 

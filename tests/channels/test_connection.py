@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from channels.connection import Connection, Received
-from channels.frame_reader import FrameReader
-from channels.limits import (
+from cutline.channels.connection import Connection, Received
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.limits import (
     CREDIT_WINDOW_BYTES,
     READ_AHEAD_BYTES,
     SHARED_MEMORY_BYTES,
@@ -18,7 +18,7 @@ from channels.limits import (
     WINDOW_FRAMES,
     WRITE_BUFFER_BYTES,
 )
-from channels.wire import (
+from cutline.channels.wire import (
     LOCAL_DATA_CAPS,
     WireFrame,
     WireType,
@@ -28,13 +28,13 @@ from channels.wire import (
     marker_frame,
     stamps_frame,
 )
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.output_buffer import FULL_CHANNELS, BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.output_buffer import FULL_CHANNELS, BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
 from tests.channels.links import ALICE, BOB, WINDOW_BYTES, Channel, tcp_pair, unix_link
 from tests.leaks import LeakCheck
 

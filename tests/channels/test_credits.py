@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.credits import ReceivingCredit, SendingCredit
-from channels.limits import CREDIT_GRANT_DIVISOR, LOCAL_FRAMES, WINDOW_FRAMES
-from snapshot.channel.output_buffer import ROOM_FRAMES, FrameRoom
-from snapshot.errors import ChannelError
+from cutline.channels.credits import ReceivingCredit, SendingCredit
+from cutline.channels.limits import CREDIT_GRANT_DIVISOR, LOCAL_FRAMES, WINDOW_FRAMES
+from cutline.snapshot.channel.output_buffer import ROOM_FRAMES, FrameRoom
+from cutline.snapshot.errors import ChannelError
 
 WINDOW_BYTES = 100
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_digest
 
-from channels.frame_reader import FrameReader
-from channels.wire import (
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.wire import (
     CONTROL_CAPS,
     DATA_CAPS,
     HEADER_BYTES,
@@ -20,8 +20,8 @@ from channels.wire import (
     data_frame,
     header_of,
 )
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.errors import ChannelError
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.errors import ChannelError
 from tests.channels.wire_frames import INCARNATION, WIRE_FRAMES
 
 

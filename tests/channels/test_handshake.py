@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from channels.frame_reader import FrameReader
-from channels.handshake import ClientHandshake, HandshakeFailed, HandshakeState, ServerHandshake
-from channels.identity import Identity, Purpose, Refusal
-from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame, WireType
-from snapshot.errors import ChannelError
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.handshake import ClientHandshake, HandshakeFailed, HandshakeState, ServerHandshake
+from cutline.channels.identity import Identity, Purpose, Refusal
+from cutline.channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame, WireType
+from cutline.snapshot.errors import ChannelError
 
 SECRET = b"s" * 32
 ALICE = Identity("run", "alice", 3)

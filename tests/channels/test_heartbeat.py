@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from channels.heartbeat import Heartbeats
-from channels.identity import Identity
-from channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECONDS
-from channels.wire import HEADER_BYTES, WireFrame, WireType, header_of
+from cutline.channels.heartbeat import Heartbeats
+from cutline.channels.identity import Identity
+from cutline.channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECONDS
+from cutline.channels.wire import HEADER_BYTES, WireFrame, WireType, header_of
 from tests.channels.links import ALICE, BOB, tcp_pair
 from tests.leaks import LeakCheck
 

@@ -13,15 +13,15 @@ from typing import Any
 import msgpack
 import pytest
 
-from channels.admission import PeerAdmission
-from channels.connection import Connection
-from channels.frame_reader import FrameReader
-from channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeState
-from channels.identity import Purpose
-from channels.limits import HANDSHAKE_DEADLINE_SECONDS, PENDING_HANDSHAKES_MAX
-from channels.listener import Listener
-from channels.sockets import unix_path
-from channels.wire import (
+from cutline.channels.admission import PeerAdmission
+from cutline.channels.connection import Connection
+from cutline.channels.frame_reader import FrameReader
+from cutline.channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeState
+from cutline.channels.identity import Purpose
+from cutline.channels.limits import HANDSHAKE_DEADLINE_SECONDS, PENDING_HANDSHAKES_MAX
+from cutline.channels.listener import Listener
+from cutline.channels.sockets import unix_path
+from cutline.channels.wire import (
     HANDSHAKE_CAPS,
     HEADER_BYTES,
     SharedPlace,
@@ -34,12 +34,12 @@ from channels.wire import (
     memory_frame,
     shared_frame,
 )
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
 from tests.channels.links import ALICE, BOB, WINDOW_BYTES, tcp_pair
 from tests.hostile_bytes import end, hostile, send_in_pieces
 from tests.leaks import LeakCheck

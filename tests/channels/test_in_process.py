@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from channels.in_process import InProcessConnection
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import Shapes
-from snapshot.ids import ChannelId, Subtask
+from cutline.channels.in_process import InProcessConnection
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import Shapes
+from cutline.snapshot.ids import ChannelId, Subtask
 
 
 def test_all_frames_are_counted() -> None:

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from channels.admission import Admission, EndpointAdmission, PeerAdmission
-from channels.control import ControlConnection
-from channels.dialer import connect
-from channels.handshake import HandshakeFailed
-from channels.identity import Identity, Purpose, Refusal
-from channels.limits import ACCEPT_PAUSE_SECONDS, PENDING_HANDSHAKES_MAX
-from channels.listener import Admitted, Listener
-from channels.sockets import Address, host_token, unix_path
-from channels.wire import WireFrame, WireType, header_of
-from snapshot.errors import ChannelError
+from cutline.channels.admission import Admission, EndpointAdmission, PeerAdmission
+from cutline.channels.control import ControlConnection
+from cutline.channels.dialer import connect
+from cutline.channels.handshake import HandshakeFailed
+from cutline.channels.identity import Identity, Purpose, Refusal
+from cutline.channels.limits import ACCEPT_PAUSE_SECONDS, PENDING_HANDSHAKES_MAX
+from cutline.channels.listener import Admitted, Listener
+from cutline.channels.sockets import Address, host_token, unix_path
+from cutline.channels.wire import WireFrame, WireType, header_of
+from cutline.snapshot.errors import ChannelError
 from tests.leaks import LeakCheck
 
 SECRET = b"s" * 32
@@ -204,7 +204,7 @@ def test_another_program_at_the_address_does_not_hold_a_dialer(
     leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It accepts and never answers; once it is gone, the listener that takes its port is reached."""
-    monkeypatch.setattr("channels.dialer.HANDSHAKE_DEADLINE_SECONDS", 0.1)
+    monkeypatch.setattr("cutline.channels.dialer.HANDSHAKE_DEADLINE_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
         port = silent.getsockname()[1]
         address = Address("127.0.0.1", port, "elsewhere", "")
@@ -317,7 +317,7 @@ def test_control_messages_cross(leak_check: LeakCheck) -> None:
 
 def test_a_control_peer_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch, leak_check: LeakCheck) -> None:
     """What waits for it is bounded."""
-    monkeypatch.setattr("channels.control.CONTROL_BACKLOG_BYTES_MAX", 4_000_000)
+    monkeypatch.setattr("cutline.channels.control.CONTROL_BACKLOG_BYTES_MAX", 4_000_000)
     own, other = socket.socketpair()
     connection = ControlConnection(own, BOB, ALICE)
     with pytest.raises(ChannelError, match=r"alice .* does not read"):

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from channels.shared_memory import IncomingMemory, OutgoingMemory
-from snapshot.errors import ChannelError
+from cutline.channels.shared_memory import IncomingMemory, OutgoingMemory
+from cutline.snapshot.errors import ChannelError
 from tests.leaks import LeakCheck
 
 SIZE = 2 * mmap.PAGESIZE

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from channels.connection import Connection
-from channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN, WRITE_BUFFER_BYTES
-from channels.shared_memory import OutgoingMemory
-from channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.record_batches import JOINED_ROWS_MAX
-from snapshot.errors import ChannelError
+from cutline.channels.connection import Connection
+from cutline.channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN, WRITE_BUFFER_BYTES
+from cutline.channels.shared_memory import OutgoingMemory
+from cutline.channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.record_batches import JOINED_ROWS_MAX
+from cutline.snapshot.errors import ChannelError
 from tests.channels.links import ALICE, Channel, run, settle, tcp_pair, unix_link
 from tests.channels.test_shared_memory import put
 from tests.leaks import LeakCheck

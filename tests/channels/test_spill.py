@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.spill import SpillFile
-from channels.wire import HEADER_BYTES
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
+from cutline.channels.spill import SpillFile
+from cutline.channels.wire import HEADER_BYTES
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=80)), max_size=60))
@@ -42,7 +42,7 @@ def test_a_disk_that_takes_few_bytes_at_a_time_gets_all(tmp_path: Path, monkeypa
     write = os.pwritev
     few = 7  # divides neither the header nor the payload
     monkeypatch.setattr(
-        "channels.spill.os.pwritev",
+        "cutline.channels.spill.os.pwritev",
         lambda descriptor, pieces, at: write(descriptor, [piece[:few] for piece in pieces[:1]], at),
     )
     spill = SpillFile("a->b", str(tmp_path))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.limits import FRAME_BYTES_MAX
-from channels.wire import (
+from cutline.channels.limits import FRAME_BYTES_MAX
+from cutline.channels.wire import (
     WireFrame,
     WireType,
     credit_frame,
@@ -20,9 +20,9 @@ from channels.wire import (
     stamps_frame,
     stamps_of,
 )
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.stamps import StampRuns
-from snapshot.errors import ChannelError
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.stamps import StampRuns
+from cutline.snapshot.errors import ChannelError
 from tests.channels.wire_frames import FRAMES, MARKERS, U32, U64
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from channels.wire import credit_frame, data_frame, marker_frame
-from snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.channels.wire import credit_frame, data_frame, marker_frame
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
 
 INCARNATION = 2**64 - 2
 U64 = st.integers(0, 2**64 - 1)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from demos import bank, wordcount
-from snapshot.errors import GraphError
+from cutline.demos import bank, wordcount
+from cutline.snapshot.errors import GraphError
 from tests.leaks import LeakCheck
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from tests.source_files import ROOT, parse, python_files
 
 #: the packages that are mutated
 MUTATED = ("snapshot", "channels", "state_backends", "barrier_runtime")
-_OURS = (*MUTATED, "demos", "benchmarks", "tests")
+_OURS = ("cutline", *MUTATED, "demos", "benchmarks", "tests")
 
 #: one line that a fork sends to its parent
 Message: TypeAlias = dict[str, Any]
@@ -48,9 +48,9 @@ class Tree:
         self._times = itertools.count(int(time.time()) + 1)
         listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         for name in filter(None, subprocess.check_output(listing, cwd=ROOT, text=True).split("\0")):
-            if (ROOT / name).is_file():
+            if (ROOT / name).is_file() or (ROOT / name).is_symlink():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.root / name)
+                shutil.copy2(ROOT / name, self.root / name, follow_symlinks=False)
 
     def remove(self) -> None:
         """Delete the copy."""

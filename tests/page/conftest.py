@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Browser
 
-from barrier_runtime.page.commands import Kind
-from barrier_runtime.page.server import RunPage, close_page, open_page
-from barrier_runtime.page.settings import Page
 from benchmarks.live import Live
 from benchmarks.page import chromium
+from cutline.barrier_runtime.page.commands import Kind
+from cutline.barrier_runtime.page.server import RunPage, close_page, open_page
+from cutline.barrier_runtime.page.settings import Page
 from tests.leaks import LeakCheck
 from tests.page.reports import pipeline
 from tests.source_files import ROOT

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snapshot import Context, Graph, Node, Sink, Snapshot, Source
+from cutline import Context, Graph, Node, Sink, Snapshot, Source
 
 #: Messages in a poll, and seconds between two: enough to see, little to do for 64 subtasks on a small machine.
 _BURST = 5

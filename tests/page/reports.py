@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.node import End
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Topology
+from cutline import END, Context, Graph, Node, Sink, Source
+from cutline.snapshot.node import End
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Topology
 
 #: Names that HTML, PromQL and URLs would each read in their own way.
 SPITEFUL = '<b>"x\\y"\n&'

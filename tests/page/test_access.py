@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from barrier_runtime import Page
-from snapshot.errors import RunFailed
+from cutline import Page
+from cutline.snapshot.errors import RunFailed
 from tests.page.asking import ask
 from tests.page.conftest import ShowPage
 

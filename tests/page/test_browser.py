@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Request, Response, expect
 
-from barrier_runtime import Page as PageSettings
 from benchmarks.live import Live, wait_for
+from cutline import Page as PageSettings
 from tests.page.conftest import ShowPage
 from tests.page.programs import REASON, watched
 from tests.page.reports import SPITEFUL, pipeline, report, totals_mode

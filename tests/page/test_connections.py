@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from barrier_runtime import Page
-from barrier_runtime.page import app, connections, server
-from barrier_runtime.page.connections import LoopErrors
 from benchmarks.live import wait_for
+from cutline import Page
+from cutline.barrier_runtime.page import app, connections, server
+from cutline.barrier_runtime.page.connections import LoopErrors
 from tests.leaks import LeakCheck
 from tests.page.asking import ask, events
 from tests.page.conftest import ShowPage

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.page.commands import COMMANDS_MAX, Commands, Kind, parse_arguments
-from barrier_runtime.page.counting import CumulativeCounters, Rates
-from barrier_runtime.page.run_view import RunView
-from barrier_runtime.page.server import close_page, open_page
-from barrier_runtime.page.settings import Page
-from barrier_runtime.page.snapshot_table import REPORTS_MAX, SnapshotTable
 from benchmarks.live import wait_for
-from snapshot.errors import SnapshotAborted
+from cutline.barrier_runtime.page.commands import COMMANDS_MAX, Commands, Kind, parse_arguments
+from cutline.barrier_runtime.page.counting import CumulativeCounters, Rates
+from cutline.barrier_runtime.page.run_view import RunView
+from cutline.barrier_runtime.page.server import close_page, open_page
+from cutline.barrier_runtime.page.settings import Page
+from cutline.barrier_runtime.page.snapshot_table import REPORTS_MAX, SnapshotTable
+from cutline.snapshot.errors import SnapshotAborted
 from tests.page.asking import ask, events
 from tests.page.conftest import ShowPage
 from tests.page.reports import pipeline, report, snapshot_report

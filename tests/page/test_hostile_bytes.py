@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from barrier_runtime import Page
+from cutline import Page
 from tests.hostile_bytes import end, hostile, send_in_pieces
 from tests.page.asking import ask
 from tests.page.conftest import ShowPage

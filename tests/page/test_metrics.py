@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from barrier_runtime.page.settings import Page
+from cutline.barrier_runtime.page.settings import Page
 from tests.page.asking import ask
 from tests.page.conftest import ShowPage
 from tests.page.reports import SPITEFUL, pipeline, report, snapshot_report, totals_mode

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, assert_never
 
-from snapshot.coordinator.fence import Fence, FenceState
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence import Fence, FenceState
+from cutline.snapshot.coordinator.fence_events import (
     Answer,
     BaseHeld,
     BaseWritten,
@@ -42,9 +42,9 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.ids import claim_of_snapshot, first_snapshot_id
-from snapshot.stored.checkpoint import EMPTY, Checkpoint, records
-from snapshot.stored.history import Base, Claim, history, may_discard
+from cutline.snapshot.ids import claim_of_snapshot, first_snapshot_id
+from cutline.snapshot.stored.checkpoint import EMPTY, Checkpoint, records
+from cutline.snapshot.stored.history import Base, Claim, history, may_discard
 
 
 class Prepared(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, Node
+from cutline import Context, Graph, Node
 
 
 class Passive(Node):

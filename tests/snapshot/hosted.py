@@ -9,26 +9,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import Spill
-from snapshot.channel.serialization import Codec
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.events import MarkerArrived, Started
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.reports import Report
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import Spill
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.events import MarkerArrived, Started
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.reports import Report
 
 CODEC = Codec()
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import cut_frame, frame_of_end, frame_of_pieces
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import Deploy, RestoredSubtask
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.declarations import Key
-from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.stored.certificate import OwnStateKind, SubtaskRecord, SubtaskStatus, problems
-from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, decode_part
-from snapshot.stored.topology_record import record_of_topology
-from snapshot.worker.restored_parts import RestoredParts, read_parts
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_end, frame_of_pieces
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.stored.certificate import OwnStateKind, SubtaskRecord, SubtaskStatus, problems
+from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, decode_part
+from cutline.snapshot.stored.topology_record import record_of_topology
+from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
 from tests.snapshot import sample
 
 CODEC = Codec()

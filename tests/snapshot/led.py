@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from snapshot.coordinator import control, events
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import RestoreFrom
-from snapshot.coordinator.machine import Coordinator, RunSettings
-from snapshot.coordinator.pending_snapshot import SnapshotPolicy, SnapshotRequest
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
-from snapshot.stored.contribution import SnapshotTimings
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import state_part
-from snapshot.stored.run_store import RunStore
-from state_backends.memory import MemoryBackend
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.fence_events import RestoreFrom
+from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy, SnapshotRequest
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from cutline.snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import state_part
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.state_backends.memory import MemoryBackend
 from tests.snapshot import sample
 
 RUN = "bank"

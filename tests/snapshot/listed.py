@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from snapshot.ids import Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry, SubtaskRecord
-from snapshot.stored.list_rules import Lists, Made
-from snapshot.stored.part import Handle, own_part, rows_part
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry, SubtaskRecord
+from cutline.snapshot.stored.list_rules import Lists, Made
+from cutline.snapshot.stored.part import Handle, own_part, rows_part
 from tests.snapshot import sample
 
 #: Run and incarnation of the lists.

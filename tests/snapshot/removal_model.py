@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
     ClaimSeen,
@@ -33,18 +33,18 @@ from snapshot.coordinator.fence_events import (
     Unpublished,
     WriteManifest,
 )
-from snapshot.errors import Fenced, RestoreRefused, SnapshotInUse
-from snapshot.ids import claim_of_snapshot, first_snapshot_id
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.history import Base, Claim, history
-from snapshot.stored.manifest import Manifest, decode_manifest
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.part import Handle, PartKind
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot_edits import set_pinned
+from cutline.snapshot.errors import Fenced, RestoreRefused, SnapshotInUse
+from cutline.snapshot.ids import claim_of_snapshot, first_snapshot_id
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.history import Base, Claim, history
+from cutline.snapshot.stored.manifest import Manifest, decode_manifest
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot_edits import set_pinned
 from tests.snapshot import sample
 
 RUN, FORK = "origin", "fork"

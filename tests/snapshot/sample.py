@@ -7,18 +7,18 @@ from dataclasses import replace
 import pyarrow as pa
 from msgspec import structs
 
-from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.frame import Buffer, Frame, PayloadKind
-from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
-from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings, parts_of, record_of
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.part import Part
-from snapshot.stored.topology_record import record_of_topology
+from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
+from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings, parts_of, record_of
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.part import Part
+from cutline.snapshot.stored.topology_record import record_of_topology
 
 RUN = "bank"
 SNAPSHOT_ID = 7_000_042

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot import Graph
-from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.compiled_graph import CompiledGraph, build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.topology import Alignment, Topology
-from snapshot.subtask.events import Event, OvertakeWithMarkers, SendMarker
-from snapshot.subtask.recorder import Recorder
-from snapshot.testing import simulator as module
-from snapshot.testing.history import History
-from snapshot.testing.lists import ListSink, ListSource
-from snapshot.testing.simulator import Simulator
-from snapshot.testing.steps import Arrive, Poll, Quiesce, Transmit
+from cutline import Graph
+from cutline.snapshot.channel.output_buffer import OutputBuffer
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.topology import Alignment, Topology
+from cutline.snapshot.subtask.events import Event, OvertakeWithMarkers, SendMarker
+from cutline.snapshot.subtask.recorder import Recorder
+from cutline.snapshot.testing import simulator as module
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.lists import ListSink, ListSource
+from cutline.snapshot.testing.simulator import Simulator
+from cutline.snapshot.testing.steps import Arrive, Poll, Quiesce, Transmit
 from tests.snapshot.testing.programs import Delay
 from tests.snapshot.testing.unprocessed import take_snapshot
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.errors import NodeError
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import END, Context, End, Node, Source
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.events import ComponentEnded, SnapshotRequested, Started
-from snapshot.subtask.machine import Status
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import END, Context, End, Node, Source
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.events import ComponentEnded, SnapshotRequested, Started
+from cutline.snapshot.subtask.machine import Status
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 AB, BC = ChannelId(Subtask("a"), Subtask("b")), ChannelId(Subtask("b"), Subtask("c"))

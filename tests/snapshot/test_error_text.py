@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.error_text import REPORT_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, describe, headline, printable, shown
+from cutline.snapshot.error_text import REPORT_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, describe, headline, printable, shown
 from tests.snapshot.testing.bad_user_code import CAUSES, NO_TIMES, RAISES, Unsayable
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.coordinator.fence import Fence, FenceState
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence import Fence, FenceState
+from cutline.snapshot.coordinator.fence_events import (
     BaseHeld,
     BaseWritten,
     CheckForClaim,
@@ -35,8 +35,8 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.stored.history import Base, Claim, history
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.stored.history import Base, Claim, history
 
 MINE = Claim(1, "driver", "driver-1")
 OTHERS = Claim(2, "other", "other-1")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.graph import Graph
-from snapshot.node import Context, End, Node, Source
-from snapshot.subtask.events import SnapshotRequested
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing.simulation.host import MemorySpill
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.output_buffer import OutputBuffer
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.node import Context, End, Node, Source
+from cutline.snapshot.subtask.events import SnapshotRequested
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.testing.simulation.host import MemorySpill
 from tests.snapshot.hosted import Hosted, values
 
 _MESSAGES = 50

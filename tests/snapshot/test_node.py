@@ -8,8 +8,8 @@ from typing import Any
 
 import cloudpickle
 
-from snapshot import END, Context, Node, Sink, Source
-from snapshot.node import defines, guarantee_of
+from cutline import END, Context, Node, Sink, Source
+from cutline.snapshot.node import defines, guarantee_of
 
 
 class Replayable(Source):

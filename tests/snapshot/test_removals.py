@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_events import FenceEffect, WriteBase
-from snapshot.stored import layout
-from snapshot.stored.history import Base
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.snapshot_edits import remove_snapshot
-from snapshot.testing.exploration.search import search
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_events import FenceEffect, WriteBase
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.history import Base
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.snapshot_edits import remove_snapshot
+from cutline.snapshot.testing.exploration.search import search
 from tests.snapshot import removal_model as model
 from tests.snapshot.removal_model import FIRST, RUN, Actor, Calls, Coordinator, Model, World
 

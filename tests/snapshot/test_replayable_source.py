@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from snapshot import END, Context, Graph, GraphError, ReplayableSource
-from snapshot.plan.compiled_graph import build
-from snapshot.testing import ListSink, Simulator
+from cutline import END, Context, Graph, GraphError, ReplayableSource
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.testing import ListSink, Simulator
 
 
 class Numbers(ReplayableSource):

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from snapshot.coordinator.run_state import Outcome
-from snapshot.ids import ChannelId
-from snapshot.testing.simulator import Simulator
-from snapshot.testing.steps import FailStage, Quiesce
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.testing.simulator import Simulator
+from cutline.snapshot.testing.steps import FailStage, Quiesce
 from tests.snapshot.testing.outside import OUTSIDES, Outside
 from tests.snapshot.testing.programs import PROGRAMS
 from tests.snapshot.testing.unprocessed import take_snapshot

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot import END, Context, Graph, GraphError, Sink, Source, Stream
-from snapshot.node import End
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Partitioning
+from cutline import END, Context, Graph, GraphError, Sink, Source, Stream
+from cutline.snapshot.node import End
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Partitioning
 from tests.snapshot.graphs import Passive
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Context, Node
-from snapshot.stored.certificate import problems
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.subtask.events import SnapshotRequested
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Context, Node
+from cutline.snapshot.stored.certificate import problems
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 P, Q = Subtask("P"), Subtask("Q")

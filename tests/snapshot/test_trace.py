@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.trace import Trace
-from snapshot.trace_events import Event, Kind, counts_of, in_order, pack_counts
+from cutline.snapshot.trace import Trace
+from cutline.snapshot.trace_events import Event, Kind, counts_of, in_order, pack_counts
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import sample_history
 

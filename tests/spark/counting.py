@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.node import End
+from cutline import END, Context, Graph, Node, Sink, Source
+from cutline.snapshot.node import End
 
 KEYS = 7
 #: A count that no test reaches: it stops the run.

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from barrier_runtime import BarrierRuntime, Run
-from snapshot import Graph
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, Graph, Run
 from tests.leaks import LeakCheck
 from tests.stored_format.nodes import SlowRows, Written
 

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.session import SPARK_SETTINGS
 from tests.leaks import LeakCheck
 from tests.programs import run_script
-from tests.source_files import PACKAGES, ROOT
+from tests.source_files import PACKAGES, ROOT, USERS_FOLDER, python_files
 
 #: Executors share the machine with two drivers: a small heap each.
 _SETTINGS = SPARK_SETTINGS | {"spark.executor.memory": "512m"}
@@ -32,9 +32,9 @@ builder = SparkSession.builder.{where}
 for key, value in {settings}.items():
     builder = builder.config(key, value)
 spark = builder.getOrCreate()
-from barrier_runtime import BarrierRuntime
-from snapshot.errors import RunFailed
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime
+from cutline.snapshot.errors import RunFailed
+from cutline import FileSystemBackend
 
 logging.basicConfig(level=logging.INFO)
 logging.getLogger("py4j").setLevel(logging.ERROR)
@@ -94,7 +94,7 @@ assert list(tracker.getJobIdsForGroup(group)) == [job], "a cancelled job was sub
 _SECRET = """
 import base64, ray
 from pathlib import Path
-from barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.launch import WorkerLaunch
 secret = WorkerLaunch.decode(run._supervisor._make_launch("", 0)).secret
 forms = [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode()]
 said = repr((run.status, run.recentProgress, run.exception(), run.snapshots(), run._supervisor.stage_failures)).encode()
@@ -110,8 +110,8 @@ print(f"searched {{len(files)}} files")
 """
 
 _STANDALONE = """
-from snapshot import Graph
-from snapshot.testing import ListSink, ListSource
+from cutline import Graph
+from cutline.testing import ListSink, ListSource
 early = Graph("early").add("a", ListSource(1)).add("b", ListSink()).connect("a", "b")
 try:
     runtime.submit(early).awaitTermination(60)
@@ -136,7 +136,7 @@ assert unshipped.status["restarts"] == []
 exec(open(counting.__file__).read())  # its classes are those of __main__
 
 # Nobody can ask a Connect server for its slots: a deadline says that the stage did not start.
-from barrier_runtime.driver import submission as driver
+from cutline.barrier_runtime.driver import submission as driver
 deadline, driver.GATHERING_SECONDS_MAX = driver.GATHERING_SECONDS_MAX, 3.0
 wide = BarrierRuntime(spark, backend=FileSystemBackend(folder), workers=9).submit(counting_graph("wide", 1, folder))
 print("refused:", wait_for_failure(wide))
@@ -218,9 +218,10 @@ def test_connect(leak_check: LeakCheck) -> None:
 def _archive(path: Path) -> Path:
     """What `addPyFile` takes: Cutline's packages, and the job as a top-level module."""
     with zipfile.ZipFile(path, "w") as archive:
-        for package in PACKAGES:
-            for source in sorted((ROOT / package).rglob("*.py")):
-                archive.write(source, source.relative_to(ROOT))
+        for source in python_files(*PACKAGES):
+            archive.write(source, Path(USERS_FOLDER, source.relative_to(ROOT)))
+        for source in python_files(USERS_FOLDER):
+            archive.write(source, source.relative_to(ROOT))
         archive.write(ROOT / "tests" / "spark" / "counting.py", "counting_job.py")
     return path
 

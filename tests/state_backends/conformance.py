@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.backend import StateBackend
 
 RACERS = 16
 PROCESSES = 8

@@ -13,7 +13,7 @@ import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from state_backends import ObjectStoreBackend
+from cutline import ObjectStoreBackend
 
 BUCKET = "cutline-tests"
 OPTIONS: dict[str, Any] = {

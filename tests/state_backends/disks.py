@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from state_backends.disk import Disk
+from cutline.state_backends.disk import Disk
 
 
 class PowerLoss(Exception):

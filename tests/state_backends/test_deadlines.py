@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from state_backends.base import ABANDONED_CALLS_MAX, Deadline, _Call
+from cutline.state_backends.base import ABANDONED_CALLS_MAX, Deadline, _Call
 
 pytestmark = pytest.mark.timeout(20)
 

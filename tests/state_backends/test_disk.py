@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from state_backends.disk import Disk
+from cutline.state_backends.disk import Disk
 
 
 def test_a_hint_that_is_refused_is_no_error() -> None:

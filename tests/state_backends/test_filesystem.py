@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.stored.backend import StoreRefused
-from state_backends import FileSystemBackend, StateBackend
-from state_backends.base import ABANDONED_CALLS_MAX
-from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
-from state_backends.filesystem import PIECE_BYTES
+from cutline import FileSystemBackend, StateBackend
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.base import ABANDONED_CALLS_MAX
+from cutline.state_backends.disk import GATHERED_CHUNKS_MAX, Disk
+from cutline.state_backends.filesystem import PIECE_BYTES
 from tests.leaks import LeakCheck
 from tests.state_backends import disks
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
@@ -324,7 +324,7 @@ def test_pickled_it_is_the_same_place(tmp_path: Path) -> None:
 
 WRITER = """
 import hashlib, itertools, sys
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend
 backend = FileSystemBackend(sys.argv[1])
 for number in itertools.count():
     body = bytes([number % 256]) * 30_000_000

@@ -21,11 +21,11 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from snapshot.stored.backend import StateBackend, StoreRefused
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.run_store import RunStore
-from state_backends import FsspecBackend, ObjectStoreBackend
-from state_backends.verify import verify_run
+from cutline import FsspecBackend, ObjectStoreBackend
+from cutline.snapshot.stored.backend import StateBackend, StoreRefused
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.state_backends.verify import verify_run
 from tests.snapshot import sample
 from tests.snapshot.stored.test_run_store import written
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED, LARGE
@@ -271,6 +271,6 @@ def test_a_store_that_is_not_there_ends_with_its_own_error(call: str) -> None:
 def test_fsspec_is_imported_only_when_used(tmp_path: Path) -> None:
     """Other backends work where fsspec is not installed."""
     (tmp_path / "fsspec.py").write_text("raise ImportError('not installed')\n")
-    script = "from state_backends import FileSystemBackend, FsspecBackend; FileSystemBackend('/x')"
+    script = "from cutline import FileSystemBackend, FsspecBackend; FileSystemBackend('/x')"
     path = os.pathsep.join([str(tmp_path), os.getcwd()])
     subprocess.run([sys.executable, "-c", script], timeout=60, env={**os.environ, "PYTHONPATH": path}, check=True)

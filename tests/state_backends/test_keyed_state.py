@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.ids import Subtask
-from snapshot.keyed.cold_tier import ColdTier
-from state_backends.keyed_state import MEMORY_BYTES_MIN, RocksDBState
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.cold_tier import ColdTier
+from cutline.state_backends.keyed_state import MEMORY_BYTES_MIN, RocksDBState
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
 pytest.importorskip("rocksdict")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.stored.backend import StateBackend, StoreRefused, is_permanent
-from snapshot.stored.layout import run_folder
-from snapshot.stored.memory_files import MemoryFiles
-from state_backends import FileSystemBackend
-from state_backends.base import CALL_SECONDS_MAX
-from state_backends.disk import Disk
-from state_backends.retries import PASSING_ERRORS
+from cutline import FileSystemBackend
+from cutline.snapshot.stored.backend import StateBackend, StoreRefused, is_permanent
+from cutline.snapshot.stored.layout import run_folder
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.state_backends.base import CALL_SECONDS_MAX
+from cutline.state_backends.disk import Disk
+from cutline.state_backends.retries import PASSING_ERRORS
 from tests.state_backends import disks
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from snapshot.errors import RestoreRefused, SnapshotAborted, SnapshotCorrupt, StateError
-from snapshot.ids import Subtask
-from snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from snapshot.keyed.row_store import RowStore, Writer
-from snapshot.keyed.rows import StateKind
-from snapshot.keyed.versions import PendingVersion, VersionedState, decode_states, encode_states
-from snapshot.stored.certificate import LocalVersion
-from state_backends.local_versions import LocalVersions, UnfinishedVersion
-from state_backends.rocksdb import Database, RocksDBMemory
-from state_backends.writer_thread import WriterThread
+from cutline.snapshot.errors import RestoreRefused, SnapshotAborted, SnapshotCorrupt, StateError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.versions import PendingVersion, VersionedState, decode_states, encode_states
+from cutline.snapshot.stored.certificate import LocalVersion
+from cutline.state_backends.local_versions import LocalVersions, UnfinishedVersion
+from cutline.state_backends.rocksdb import Database, RocksDBMemory
+from cutline.state_backends.writer_thread import WriterThread
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
 SUBTASK = Subtask("node", 3)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot.stored.history import Claim
-from snapshot.stored.run_store import RunStore
-from state_backends import MemoryBackend, StateBackend
+from cutline import MemoryBackend, StateBackend
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
 from tests.state_backends.conformance import FOR_ALL
 

@@ -20,17 +20,15 @@ from urllib.parse import parse_qs, urlsplit
 import obstore
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from snapshot import Graph
-from snapshot.stored.backend import StoreRefused
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.layout import run_folder
-from snapshot.stored.part import rows_part, state_part
-from snapshot.stored.part_files import PartFiles
-from snapshot.stored.run_store import RunStore, runs
-from snapshot.stored.signed import SignedBackend
-from state_backends import ObjectStoreBackend, StateBackend, object_store
-from state_backends.verify import verify_run
+from cutline import BarrierRuntime, Graph, ObjectStoreBackend, StateBackend, object_store
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.layout import run_folder
+from cutline.snapshot.stored.part import rows_part, state_part
+from cutline.snapshot.stored.part_files import PartFiles
+from cutline.snapshot.stored.run_store import RunStore, runs
+from cutline.snapshot.stored.signed import SignedBackend
+from cutline.state_backends.verify import verify_run
 from tests.snapshot import sample
 from tests.snapshot.stored.test_run_store import written
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED, LARGE, written_alone
@@ -394,7 +392,7 @@ def test_each_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_obstore_is_imported_only_when_used() -> None:
     """A process that only forks others holds a backend without its client's threads."""
     script = (
-        "import sys; from state_backends import ObjectStoreBackend; ObjectStoreBackend('s3://b/x'); "
+        "import sys; from cutline import ObjectStoreBackend; ObjectStoreBackend('s3://b/x'); "
         "sys.exit('obstore' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60, env=dict(os.environ)).returncode == 0

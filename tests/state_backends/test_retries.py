@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from snapshot.stored.backend import StateBackend, is_permanent
-from state_backends import FileSystemBackend
-from state_backends.base import DeadlineBackend
-from state_backends.disk import Disk
-from state_backends.memory import MemoryBackend
-from state_backends.retries import PASSING_ERRORS, status_may_pass
+from cutline import FileSystemBackend
+from cutline.snapshot.stored.backend import StateBackend, is_permanent
+from cutline.state_backends.base import DeadlineBackend
+from cutline.state_backends.disk import Disk
+from cutline.state_backends.memory import MemoryBackend
+from cutline.state_backends.retries import PASSING_ERRORS, status_may_pass
 from tests.state_backends import disks
 
 #: Every system call without which a write, a read, a list or a removal fails.

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-import state_backends.rocksdb as rocksdb
-from snapshot.errors import StateError
-from snapshot.keyed.row_store import StoredRow
-from state_backends.rocksdb import Database, RocksDBMemory
+import cutline.state_backends.rocksdb as rocksdb
+from cutline.snapshot.errors import StateError
+from cutline.snapshot.keyed.row_store import StoredRow
+from cutline.state_backends.rocksdb import Database, RocksDBMemory
 
 pytest.importorskip("rocksdict")
 

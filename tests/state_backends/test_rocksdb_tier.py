@@ -10,11 +10,11 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.keyed.row_store import RowStore, Writer
-from state_backends.rocksdb import Database, RocksDBMemory
-from state_backends.writer_thread import WriterThread
+from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.state_backends.rocksdb import Database, RocksDBMemory
+from cutline.state_backends.writer_thread import WriterThread
 from tests.run_size import scaled
 from tests.snapshot.keyed.conformance import TierMachine
 

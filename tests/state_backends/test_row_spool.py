@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.channel.serialization import Codec
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.merging import merging_rows
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.segment import Segment
-from snapshot.plan.topology import KEY_GROUPS
-from state_backends import row_spool
-from state_backends.row_spool import MEMORY_BYTES_MAX, FileSpool
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.merging import merging_rows
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.state_backends import row_spool
+from cutline.state_backends.row_spool import MEMORY_BYTES_MAX, FileSpool
 from tests.snapshot.keyed.keyed_subtask import encoded
 
 SPEC = StateSpec("v", StateKind.VALUE)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.scratch_folder import ScratchFolder
+from cutline.state_backends.scratch_folder import ScratchFolder
 
 _CHILD = """
 import sys
 from pathlib import Path
-from state_backends.scratch_folder import ScratchFolder
+from cutline.state_backends.scratch_folder import ScratchFolder
 folder = ScratchFolder(Path(sys.argv[1]), "child")
 (folder.path / "file").write_text("x")
 print(folder.path, flush=True)

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
-from snapshot.stored import signed
-from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.part import state_part
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.signed import BLOCK_BYTES, SignedBackend, with_signing_key
-from state_backends import FileSystemBackend, MemoryBackend, StateBackend
-from state_backends.verify import verify_run
+from cutline import FileSystemBackend, MemoryBackend, StateBackend
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.stored import signed
+from cutline.snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.part import state_part
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.signed import BLOCK_BYTES, SignedBackend, with_signing_key
+from cutline.state_backends.verify import verify_run
 from tests.run_size import scaled
 from tests.snapshot import sample
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED

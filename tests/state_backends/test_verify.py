@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored import layout
-from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Aborted
-from snapshot.stored.part import Handle, own_part, rows_part, state_part, steps_part
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore
-from state_backends import FileSystemBackend, ObjectStoreBackend
-from state_backends.verify import Findings, backend_of, verify_run
+from cutline import FileSystemBackend, ObjectStoreBackend
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Aborted
+from cutline.snapshot.stored.part import Handle, own_part, rows_part, state_part, steps_part
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.state_backends.verify import Findings, backend_of, verify_run
 from tests.snapshot import sample
 from tests.snapshot.listed import whole
 from tests.snapshot.stored.test_run_store import Apart, written

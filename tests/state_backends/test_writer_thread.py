@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.errors import StateError
-from snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from snapshot.keyed.row_store import Job, RowStore, StoredRow, Writer
-from state_backends.rocksdb import Database, RocksDBMemory
-from state_backends.writer_thread import WriterThread
+from cutline.snapshot.errors import StateError
+from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.row_store import Job, RowStore, StoredRow, Writer
+from cutline.state_backends.rocksdb import Database, RocksDBMemory
+from cutline.state_backends.writer_thread import WriterThread
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
 

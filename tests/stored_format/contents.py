@@ -7,16 +7,16 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.serialization import Codec
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.envelope import MANIFEST_MAGIC, unseal
-from snapshot.stored.layout import manifest_id
-from snapshot.stored.manifest import ABORTED_MAGIC
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.part import PartKind, decode_frames
-from snapshot.stored.run_store import RunStore
+from cutline.snapshot.channel.frame import PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.envelope import MANIFEST_MAGIC, unseal
+from cutline.snapshot.stored.layout import manifest_id
+from cutline.snapshot.stored.manifest import ABORTED_MAGIC
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.part import PartKind, decode_frames
+from cutline.snapshot.stored.run_store import RunStore
 
 CODEC = Codec()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from snapshot import Subtask
+from cutline import Subtask
 from tests.stored_format.nodes import Order, Point
 
 # fmt: off

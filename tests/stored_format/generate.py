@@ -17,16 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from snapshot import Graph
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import encoded_together, frame_of_pieces, messages_of
-from snapshot.channel.serialization import Codec
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Part, channel_part, decode_frames, state_part
-from snapshot.stored.run_store import RunStore
-from snapshot.testing import Simulator
-from snapshot.testing.steps import (
+from cutline import FileSystemBackend, Graph, MemoryBackend
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_together, frame_of_pieces, messages_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Part, channel_part, decode_frames, state_part
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.testing.steps import (
     Arrive,
     Crash,
     Deliver,
@@ -41,7 +40,7 @@ from snapshot.testing.steps import (
     Timer,
     Transmit,
 )
-from state_backends import FileSystemBackend, MemoryBackend
+from cutline.testing import Simulator
 from tests.stored_format import graphs
 
 #: Where the fixtures are: a folder each, which is the root of a `FileSystemBackend`.

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from snapshot import Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, own_part, rows_part
-from snapshot.stored.run_store import RunStore
-from snapshot.testing.steps import Crash, Deliver, Initiate, Poll, Quiesce, Step
+from cutline import Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, own_part, rows_part
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.testing.steps import Crash, Deliver, Initiate, Poll, Quiesce, Step
 from tests.stored_format import graphs
 from tests.stored_format.generate import FIXTURES, Fixture, write
 

@@ -12,10 +12,9 @@ import shutil
 import threading
 from pathlib import Path
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.driver.ray_gateway import ensure_ray
 from benchmarks.session import SPARK_SETTINGS
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend
+from cutline.barrier_runtime.driver.ray_gateway import ensure_ray
 from tests.stored_format.graphs import dataframe
 from tests.stored_format.nodes import Staged
 

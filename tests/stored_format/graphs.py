@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snapshot import Graph, Subtask
+from cutline import Graph, Subtask
 from tests.stored_format import nodes
 from tests.stored_format.nodes import Blob, Collected, Items, Keeper, Point, Tally
 

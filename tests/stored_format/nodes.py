@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from barrier_runtime import DataFrameSource, ParquetSink
-from snapshot import END, Context, KeyedAggregate, Node, PartialAggregate, Source, Subtask
-from snapshot.testing import ListSink, Pause
+from cutline import END, Context, DataFrameSource, KeyedAggregate, Node, ParquetSink, PartialAggregate, Source, Subtask
+from cutline.testing import ListSink, Pause
 
 #: Longer than a snapshot takes.
 SECONDS_BETWEEN_ROWS = 0.5

@@ -11,25 +11,25 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.out_of_band_buffers import split_buffers
-from snapshot.channel.partitioning import groups_of, key_group
-from snapshot.coordinator.control import Deploy
-from snapshot.coordinator.recovery import plan_restore
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.partitions import with_partitions
-from snapshot.stored import keys
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.part import Handle, PartKind, decode_frames
-from snapshot.stored.run_store import RunStore, runs
-from snapshot.subtask.inheritance import united
-from snapshot.testing import Simulator
-from snapshot.worker.restored_parts import read_parts
-from state_backends import FileSystemBackend, MemoryBackend
-from state_backends.verify import verify_run
+from cutline import FileSystemBackend, MemoryBackend
+from cutline.snapshot.channel.frame import PayloadKind
+from cutline.snapshot.channel.out_of_band_buffers import split_buffers
+from cutline.snapshot.channel.partitioning import groups_of, key_group
+from cutline.snapshot.coordinator.control import Deploy
+from cutline.snapshot.coordinator.recovery import plan_restore
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.partitions import with_partitions
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
+from cutline.snapshot.stored.run_store import RunStore, runs
+from cutline.snapshot.subtask.inheritance import united
+from cutline.snapshot.worker.restored_parts import read_parts
+from cutline.state_backends.verify import verify_run
+from cutline.testing import Simulator
 from tests.stored_format import graphs
 from tests.stored_format.contents import CODEC, contents, with_one_kind_of_tuples, without_bytes
 from tests.stored_format.expected import CONTENTS, OUTPUT

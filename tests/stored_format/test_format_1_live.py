@@ -10,16 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.dataframes.input_log import find_log, place_of
-from barrier_runtime.dataframes.staging import Staging
-from barrier_runtime.dataframes.unread import PARTITIONS, share
-from snapshot.ids import Subtask
-from snapshot.stored.history import Base
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.run_store import RunStore, runs
-from state_backends import FileSystemBackend
-from state_backends.verify import verify_run
+from cutline import BarrierRuntime, FileSystemBackend
+from cutline.barrier_runtime.dataframes.input_log import find_log, place_of
+from cutline.barrier_runtime.dataframes.staging import Staging
+from cutline.barrier_runtime.dataframes.unread import PARTITIONS, share
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.history import Base
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.run_store import RunStore, runs
+from cutline.state_backends.verify import verify_run
 from tests.leaks import LeakCheck
 from tests.stored_format.contents import contents
 from tests.stored_format.generate_live import FILES, FORMAT_1_LIVE, ROWS

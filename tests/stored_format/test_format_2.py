@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot import Subtask
-from snapshot.coordinator.recovery import plan_restore
-from snapshot.coordinator.run_state import Outcome
-from snapshot.keyed.rows import StateKind
-from snapshot.keyed.segment import decode_piece
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.topology_record import topology_of_record
-from snapshot.testing import Simulator
-from state_backends import FileSystemBackend
-from state_backends.verify import verify_run
+from cutline import FileSystemBackend, Subtask
+from cutline.snapshot.coordinator.recovery import plan_restore
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.segment import decode_piece
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.topology_record import topology_of_record
+from cutline.state_backends.verify import verify_run
+from cutline.testing import Simulator
 from tests.stored_format.contents import contents, with_one_kind_of_tuples, without_bytes
 from tests.stored_format.expected import CONTENTS, OUTPUT
 from tests.stored_format.generate import Fixture

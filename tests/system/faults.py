@@ -13,9 +13,8 @@ from typing import Any
 
 from benchmarks.live import DEADLINE_S
 from benchmarks.numbered_nodes import Relay
-from snapshot import Context, Node
-from state_backends import FileSystemBackend
-from state_backends.disk import Disk
+from cutline import Context, FileSystemBackend, Node
+from cutline.state_backends.disk import Disk
 
 #: seconds between two reads of a file that holds a write
 _POLL_S = 0.01

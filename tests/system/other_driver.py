@@ -11,7 +11,7 @@ _DRIVER = """
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from snapshot.errors import CutlineError
+from cutline.snapshot.errors import CutlineError
 from benchmarks.session import SPARK_SETTINGS
 from benchmarks.live import Live, await_snapshots
 

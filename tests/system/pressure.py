@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Literal, NamedTuple
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, wait_for
-from snapshot import Context, Graph, Node, Sink, Source
+from cutline import Context, Graph, Node, Run, Sink, Source
 
 #: What the sink takes for a message.
 MESSAGE_SECONDS = 0.001

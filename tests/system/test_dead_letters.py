@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.live import DEADLINE_S, Live
-from snapshot import Context, Graph, Node
-from snapshot.testing import ListSource
+from cutline import Context, Graph, Node
+from cutline.testing import ListSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

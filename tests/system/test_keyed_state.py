@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.live import Live
 from benchmarks.process_table import kill
-from state_backends import HeapState, RocksDBState
+from cutline import HeapState, RocksDBState
 from tests.spark.counting import ENDLESS, counting_graph, stop_and_check, wait_for_snapshots
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import (
     DEADLINE_S,
     Job,
@@ -19,6 +18,7 @@ from benchmarks.live import (
     wait_for,
 )
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of, ray_processes
+from cutline import Run
 from tests.system.faults import HeldBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

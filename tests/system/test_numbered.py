@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.live import DEADLINE_S, Job, Live, assert_exact, folders, pipeline
 from benchmarks.numbered_nodes import Lane, Ledger, Numbers, Record, Relay
-from snapshot import Graph
+from cutline import Graph
 from tests.system.faults import Faults, Gate, Shaky
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from barrier_runtime import Run
-from barrier_runtime.dataframes.nodes import ParquetSink
 from benchmarks.live import DEADLINE_S, Live, wait_for
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of
-from snapshot import END, ChannelLogs, Context, Graph, GraphError, Node, Source
-from snapshot.node import End
-from state_backends import MemoryBackend
+from cutline import END, ChannelLogs, Context, Graph, GraphError, MemoryBackend, Node, Run, Source
+from cutline.barrier_runtime.dataframes.nodes import ParquetSink
+from cutline.snapshot.node import End
 from tests.system.other_driver import other_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

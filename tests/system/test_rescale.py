@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.dataframes.nodes import ParquetSink
-from barrier_runtime.driver.run import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import kill
 from benchmarks.rescaled_nodes import LANES, everywhere, lanes_graph
-from snapshot import END, Context, Graph, Node, Source
-from snapshot.errors import GraphError, RunFailed
-from snapshot.node import End
+from cutline import END, Context, Graph, Node, Source
+from cutline.barrier_runtime.dataframes.nodes import ParquetSink
+from cutline.barrier_runtime.driver.run import Run
+from cutline.snapshot.errors import GraphError, RunFailed
+from cutline.snapshot.node import End
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

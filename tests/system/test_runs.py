@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import BarrierRuntime, RestartPolicy, Run
 from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
 from benchmarks.numbered_nodes import Relay
 from benchmarks.process_table import coordinators, kill
-from snapshot import Context, Graph, Node
-from snapshot.errors import RunFailed
-from snapshot.stored.snapshot import Snapshot
-from state_backends import FileSystemBackend, MemoryBackend
+from cutline import BarrierRuntime, Context, FileSystemBackend, Graph, MemoryBackend, Node, RestartPolicy, Run
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.stored.snapshot import Snapshot
 from tests.system.faults import DimDisk
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

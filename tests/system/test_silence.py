@@ -12,8 +12,8 @@ import pytest
 from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, recovery_seconds, wait_for
 from benchmarks.numbered_nodes import Relay
 from benchmarks.process_table import is_gone
-from channels.limits import HEARTBEAT_DEADLINE_SECONDS
-from snapshot import Context
+from cutline import Context
+from cutline.channels.limits import HEARTBEAT_DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ def test_stopped_worker_that_stays_stopped(live: Live, monkeypatch: pytest.Monke
 
     Spark ends the task of the old stage, and the kernel the worker under it, stopped as it is: nobody is left to wake.
     """
-    monkeypatch.setattr("barrier_runtime.driver.submission.REGATHERING_SECONDS_MAX", 5.0)
+    monkeypatch.setattr("cutline.barrier_runtime.driver.submission.REGATHERING_SECONDS_MAX", 5.0)
     job = pipeline(live.folder)
     run = live.run(job.graph)
     await_snapshots(run, 2)

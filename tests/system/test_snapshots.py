@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
 from benchmarks.process_table import kill
-from channels.limits import CONTROL_BACKLOG_BYTES_MAX
-from snapshot import END, Context, Graph, Node, Source, Subtask
-from snapshot.errors import RestoreRefused, SnapshotAborted
-from snapshot.node import End
-from snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX
-from state_backends import MemoryBackend
+from cutline import END, Context, Graph, MemoryBackend, Node, Run, Source, Subtask
+from cutline.channels.limits import CONTROL_BACKLOG_BYTES_MAX
+from cutline.snapshot.errors import RestoreRefused, SnapshotAborted
+from cutline.snapshot.node import End
+from cutline.snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX
 from tests.system.faults import HeldBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

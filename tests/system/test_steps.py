@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from barrier_runtime import Run, SnapshotEditor
-from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of
-from snapshot import END, Context, Deltas, Graph, GraphError, InputLogging, Node, PersistentState, ReplayableSource
-from snapshot.errors import RestoreRefused, RunFailed
-from snapshot.plan.modes import ModeWish, mode_of, name_of_mode
-from state_backends import HeapState, MemoryBackend
+from cutline import (
+    END,
+    Context,
+    Deltas,
+    Graph,
+    GraphError,
+    HeapState,
+    InputLogging,
+    MemoryBackend,
+    Node,
+    PersistentState,
+    ReplayableSource,
+    Run,
+    SnapshotEditor,
+)
+from cutline.barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
+from cutline.snapshot.errors import RestoreRefused, RunFailed
+from cutline.snapshot.plan.modes import ModeWish, mode_of, name_of_mode
 from tests.barrier_runtime.driver.test_modes_page import blocks
 from tests.system.other_driver import other_driver
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import Live, await_snapshots, wait_for
 from benchmarks.process_table import kill
 from benchmarks.servers import PostgreSQLServer, RedisServer, Server
-from snapshot import MonoidClocks
-from snapshot.plan.modes import ModeWish
+from cutline import MonoidClocks, Run
+from cutline.snapshot.plan.modes import ModeWish
 from tests.system.totals import FEW_KEYS, MANY_KEYS, MODES, Job, added, noted_store, offsets_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.live import DEADLINE_S, Live, wait_for
-from snapshot import Context, Graph, Node
-from snapshot.errors import RunFailed
+from cutline import Context, Graph, Node
+from cutline.snapshot.errors import RunFailed
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import is_gone, kill
-from snapshot import END, Context, Graph, Node, ReplayableSource
-from snapshot.operators.monoids import Sum
-from snapshot.plan.modes import ModeWish, MonoidClocks
-from state_backends import SQLiteStore
+from cutline import END, Context, Graph, Node, ReplayableSource, Run, SQLiteStore
+from cutline.snapshot.operators.monoids import Sum
+from cutline.snapshot.plan.modes import ModeWish, MonoidClocks
 from tests.system.other_driver import other_driver
 from tests.system.test_steps import FAULTS
 

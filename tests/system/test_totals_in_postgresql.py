@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import Live, await_snapshots, wait_for
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of
 from benchmarks.servers import PostgreSQLServer
+from cutline import Run
 from tests.system.other_driver import other_driver
 from tests.system.totals import FEW_KEYS, MODES, Job, noted_store
 

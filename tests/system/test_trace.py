@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import Live, await_snapshots, wait_for
 from benchmarks.process_table import kill
-from snapshot import Context, Graph, Node, Subtask
-from snapshot.channel.serialization import Codec
-from snapshot.trace import Trace
-from snapshot.trace_events import Event, Kind
+from cutline import Context, Graph, Node, Run, Subtask
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.trace import Trace
+from cutline.snapshot.trace_events import Event, Kind
 from tests.snapshot.sample import TOPOLOGY, P
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

@@ -10,12 +10,11 @@ from weakref import WeakSet
 
 import pytest
 
-from barrier_runtime import RestartPolicy
 from benchmarks.live import DEADLINE_S, Job, Live, assert_exact, await_snapshots, pipeline, wait_for
 from benchmarks.numbered_nodes import Lane, Ledger, Numbers, Relay
-from snapshot import Context, Node
-from snapshot.errors import RunFailed
-from snapshot.node import End
+from cutline import Context, Node, RestartPolicy
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.node import End
 from tests.system.faults import Faults, Shaky
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

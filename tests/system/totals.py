@@ -14,14 +14,25 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, wait_for
-from snapshot import END, AggregateStore, Context, Graph, MonoidClocks, Node, ReplayableSource, Snapshot, Sum
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.modes import ModeWish
-from snapshot.worker.store_calls import KEYS_AT_ONCE
-from state_backends import PostgreSQLStore, RedisStore
+from cutline import (
+    END,
+    AggregateStore,
+    Context,
+    Graph,
+    MonoidClocks,
+    Node,
+    PostgreSQLStore,
+    RedisStore,
+    ReplayableSource,
+    Run,
+    Snapshot,
+    Sum,
+)
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.modes import ModeWish
+from cutline.snapshot.worker.store_calls import KEYS_AT_ONCE
 
 PARTITIONS = ("a", "b", "c")
 MODES: dict[str, ModeWish] = {

@@ -11,10 +11,10 @@ import struct
 from contextlib import ExitStack
 from pathlib import Path
 
-from channels.handshake import NONCE_BYTES
-from channels.limits import PENDING_HANDSHAKES_MAX
-from channels.sockets import Address
-from channels.wire import WireFrame, WireType, header_of
+from cutline.channels.handshake import NONCE_BYTES
+from cutline.channels.limits import PENDING_HANDSHAKES_MAX
+from cutline.channels.sockets import Address
+from cutline.channels.wire import WireFrame, WireType, header_of
 
 #: A refusal takes milliseconds, or the handshake's deadline; a test that passes does not wait for this.
 TIMEOUT_S = 30.0

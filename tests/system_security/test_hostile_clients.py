@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from barrier_runtime import Run
-from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.worker.control_link import COORDINATOR
 from benchmarks.live import Live
-from channels.dialer import connect
-from channels.handshake import HandshakeFailed
-from channels.identity import Identity, Purpose, Refusal
-from channels.limits import PENDING_HANDSHAKES_MAX
-from channels.sockets import Address
-from snapshot.errors import ChannelError
+from cutline import Run
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.worker.control_link import COORDINATOR
+from cutline.channels.dialer import connect
+from cutline.channels.handshake import HandshakeFailed
+from cutline.channels.identity import Identity, Purpose, Refusal
+from cutline.channels.limits import PENDING_HANDSHAKES_MAX
+from cutline.channels.sockets import Address
+from cutline.snapshot.errors import ChannelError
 from tests.spark.counting import ENDLESS, counting_graph, stop_and_check, wait_for_snapshots, wait_until
 from tests.system_security.strangers import bomb_at, crowd, dawdle, listening_port, prove_with_bomb, send_garbage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state_backends import ObjectStoreBackend
+from cutline import ObjectStoreBackend
 from tests.state_backends import conftest as backends
 from tests.system import conftest as system
 

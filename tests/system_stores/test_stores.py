@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import Run
 from benchmarks.live import Live
-from state_backends import FileSystemBackend, ObjectStoreBackend
+from cutline import FileSystemBackend, ObjectStoreBackend, Run
 from tests.spark.counting import (
     ENDLESS,
     check_result,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snapshot.coordinator.run_state import Outcome
-from snapshot.drawing.labels import shortened, shown
-from snapshot.ids import ChannelId
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checking.values import named, same
-from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import History
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.drawing.labels import shortened, shown
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checking.values import named, same
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Event, Kind
 
 
 def conservation(history: History, measure: Callable[[Snapshot], Any]) -> Verdict:

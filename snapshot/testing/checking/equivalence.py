@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from snapshot.channel.serialization import Codec
-from snapshot.drawing.labels import shortened, shown
-from snapshot.testing.checking.values import same
-from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import History
-from snapshot.testing.payload import pack
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.drawing.labels import shortened, shown
+from cutline.snapshot.testing.checking.values import same
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import pack
 
 #: number of rows that a problem shows: the first rows are enough to find them in the drawing
 _ROWS_SHOWN = 5

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from snapshot.drawing.labels import format_event, shown
-from snapshot.errors import CutlineError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import problems
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checking.values import named, same
-from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import VECTOR_CLOCKS_MAX, CutKey, History
-from snapshot.testing.payload import pack
-from snapshot.trace_events import Kind
+from cutline.snapshot.drawing.labels import format_event, shown
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import problems
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checking.values import named, same
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.testing.history import VECTOR_CLOCKS_MAX, CutKey, History
+from cutline.snapshot.testing.payload import pack
+from cutline.snapshot.trace_events import Kind
 
 
 def causality(history: History, snapshot: Snapshot) -> Verdict:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from snapshot.ids import Subtask
-from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import History
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Event, Kind
 
 
 def fencing(history: History) -> Verdict:

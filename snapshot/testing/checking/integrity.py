@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from snapshot.channel.frame import Buffer
-from snapshot.errors import CutlineError, SnapshotCorrupt
-from snapshot.stored.manifest import decode_manifest, encode_manifest
-from snapshot.stored.part import Handle, decode_part
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checking.values import named
-from snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.errors import CutlineError, SnapshotCorrupt
+from cutline.snapshot.stored.manifest import decode_manifest, encode_manifest
+from cutline.snapshot.stored.part import Handle, decode_part
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checking.values import named
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
 
 #: maximum bytes of a snapshot whose every bit is tried, because each try reads the whole piece around its bit
 _TRIED_BYTES_MAX = 64 * 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import History
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Event, Kind
 
 
 def liveness(history: History, within: float | None = None) -> Verdict:

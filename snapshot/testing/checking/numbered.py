@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from snapshot.drawing.labels import shortened
-from snapshot.testing.checking.verdict import Verdict, verdict_of
+from cutline.snapshot.drawing.labels import shortened
+from cutline.snapshot.testing.checking.verdict import Verdict, verdict_of
 
 #: Knuth's multiplicative hash: neighbouring numbers get headers that have nothing in common.
 _MIX = 0x9E3779B97F4A7C15

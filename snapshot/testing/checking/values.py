@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.channel.serialization import Codec
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.payload import pack, unpack
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.payload import pack, unpack
 
 
 def same(one: bytes | None, other: bytes | None, codec: Codec) -> bool:

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from snapshot.drawing.labels import format_event, shown
-from snapshot.ids import Subtask
-from snapshot.testing.checking.values import same
-from snapshot.testing.diagnosis.node_attributes import SHARED_KINDS, Spot
-from snapshot.testing.diagnosis.probe import Probe, Recorded, WatchedSubtask
-from snapshot.testing.history import History
-from snapshot.testing.payload import pack, unpack
-from snapshot.testing.steps import short_name
-from snapshot.trace_events import Event, Kind
+from cutline.snapshot.drawing.labels import format_event, shown
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.testing.checking.values import same
+from cutline.snapshot.testing.diagnosis.node_attributes import SHARED_KINDS, Spot
+from cutline.snapshot.testing.diagnosis.probe import Probe, Recorded, WatchedSubtask
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import pack, unpack
+from cutline.snapshot.testing.steps import short_name
+from cutline.snapshot.trace_events import Event, Kind
 
 #: kinds of events that are inputs of a node, and that are its outputs
 _INPUTS = (Kind.POLL, Kind.TIMER, Kind.INJECT, Kind.RECEIVE, Kind.END_RECEIVED)

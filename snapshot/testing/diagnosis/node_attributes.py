@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.node import Node, Sink, Source
-from snapshot.testing.payload import pack
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.node import Node, Sink, Source
+from cutline.snapshot.testing.payload import pack
 
 #: Instructions that name a variable of the module.
 _GLOBAL_INSTRUCTIONS = ("LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME")

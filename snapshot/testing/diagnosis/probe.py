@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from snapshot.channel.frame import Buffer
-from snapshot.channel.serialization import Codec
-from snapshot.ids import Subtask
-from snapshot.node import Node, Source, defines
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.observer import Inputs, Observer, Outputs
-from snapshot.testing.diagnosis.node_attributes import NodeAttributes, names_in_hooks, node_attributes
-from snapshot.testing.simulation.world import Mutation
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import Node, Source, defines
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.observer import Inputs, Observer, Outputs
+from cutline.snapshot.testing.diagnosis.node_attributes import NodeAttributes, names_in_hooks, node_attributes
+from cutline.snapshot.testing.simulation.world import Mutation
 
 
 @dataclass(frozen=True, slots=True)

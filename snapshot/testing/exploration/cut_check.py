@@ -9,18 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from snapshot.channel.frame import Buffer, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.declarations import Invariant
-from snapshot.plan.topology import Topology
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.exploration.node_log import END_OF_STREAM, LoggedCut
-from snapshot.testing.payload import pack, pack_rows
+from cutline.snapshot.channel.frame import Buffer, PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.declarations import Invariant
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.exploration.node_log import END_OF_STREAM, LoggedCut
+from cutline.snapshot.testing.payload import pack, pack_rows
 
 
 def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, LoggedCut]) -> None:

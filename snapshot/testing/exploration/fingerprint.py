@@ -18,15 +18,15 @@ from weakref import WeakKeyDictionary
 import cloudpickle
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.table import StateTable
-from snapshot.plan.topology import Topology
-from snapshot.state import KeyedState
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.subtask.context import HookCounter
-from snapshot.subtask.input_processor import ReadyInputs
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.state import KeyedState
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.subtask.context import HookCounter
+from cutline.snapshot.subtask.input_processor import ReadyInputs
 
 #: Types that are immutable and compared by value. A bool and a float equal an int, so these two are marked.
 _VALUES = frozenset((type(None), int, str, bytes, Subtask, ChannelId, Frame, Marker, SubtaskRecord))

@@ -10,22 +10,22 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from snapshot.coordinator import control
-from snapshot.coordinator.events import SendToWorker
-from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.pending_snapshot import PendingSnapshot, SnapshotPolicy, SnapshotRequest
-from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.coordinator.snapshot_tracker import SnapshotTracker
-from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.stored.manifest import Manifest
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
-from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.exploration.local_states import Said, View
-from snapshot.testing.exploration.node_log import LoggedCut
-from snapshot.testing.exploration.subtask_events import Contribution, SubtaskOrigin
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.coordinator.events import SendToWorker
+from cutline.snapshot.coordinator.outbox import Outbox
+from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot, SnapshotPolicy, SnapshotRequest
+from cutline.snapshot.coordinator.recovery import fresh_start, plan_restore
+from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
+from cutline.snapshot.testing.exploration.fingerprint import fingerprint
+from cutline.snapshot.testing.exploration.local_states import Said, View
+from cutline.snapshot.testing.exploration.node_log import LoggedCut
+from cutline.snapshot.testing.exploration.subtask_events import Contribution, SubtaskOrigin
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from snapshot.errors import CutlineError
+from cutline.snapshot.errors import CutlineError
 
 #: (receiver, message)
 Said = tuple[Hashable, Hashable]

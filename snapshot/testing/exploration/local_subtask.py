@@ -10,26 +10,26 @@ from collections.abc import Hashable, Sequence
 from random import Random
 from typing import assert_never
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator import control
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
-from snapshot.stored.part import Handle, Part, decode_part
-from snapshot.subtask.assembly import SubtaskEnvironment, assemble
-from snapshot.subtask.events import MarkerArrived
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.recorder import Phase
-from snapshot.subtask.silent_logger import SilentLogger
-from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.exploration.local_states import Said, View
-from snapshot.testing.exploration.node_log import NodeLog
-from snapshot.testing.exploration.subtask_events import (
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
+from cutline.snapshot.stored.part import Handle, Part, decode_part
+from cutline.snapshot.subtask.assembly import SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.events import MarkerArrived
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.recorder import Phase
+from cutline.snapshot.subtask.silent_logger import SilentLogger
+from cutline.snapshot.testing.exploration.fingerprint import fingerprint
+from cutline.snapshot.testing.exploration.local_states import Said, View
+from cutline.snapshot.testing.exploration.node_log import NodeLog
+from cutline.snapshot.testing.exploration.subtask_events import (
     COORDINATOR,
     Arrived,
     Contribution,
@@ -41,7 +41,7 @@ from snapshot.testing.exploration.subtask_events import (
     TimedOut,
     Woken,
 )
-from snapshot.worker.events import (
+from cutline.snapshot.worker.events import (
     AlignmentDeadline,
     CoordinatorMessageReceived,
     DeadlinePassed,
@@ -55,9 +55,9 @@ from snapshot.worker.events import (
     TurnEnded,
     WorkOnRows,
 )
-from snapshot.worker.machine import WorkerMachine, WorkerSettings
-from snapshot.worker.restored_parts import RestoredParts, read_parts
-from snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
+from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
+from cutline.snapshot.worker.row_tasks import RowWork
 
 #: settings without an idle time, which is not explored, and with one acknowledgement for each contribution
 _SETTINGS = WorkerSettings(failure_report_seconds=0.0, batch_bytes_max=0)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator import control
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.testing.exploration.cut_check import check_delivery
-from snapshot.testing.exploration.local_coordinator import (
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.testing.exploration.cut_check import check_delivery
+from cutline.snapshot.testing.exploration.local_coordinator import (
     AllLost,
     Begun,
     CoordinatorEvent,
@@ -26,9 +26,9 @@ from snapshot.testing.exploration.local_coordinator import (
     ReportReceived,
     Wishes,
 )
-from snapshot.testing.exploration.local_states import LocalStates, Move, Said
-from snapshot.testing.exploration.local_subtask import LocalSubtask
-from snapshot.testing.exploration.subtask_events import (
+from cutline.snapshot.testing.exploration.local_states import LocalStates, Move, Said
+from cutline.snapshot.testing.exploration.local_subtask import LocalSubtask
+from cutline.snapshot.testing.exploration.subtask_events import (
     COORDINATOR,
     Arrived,
     Contribution,

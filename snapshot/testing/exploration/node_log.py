@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId
-from snapshot.node import Node
-from snapshot.subtask.observer import Inputs, Observer, Outputs
-from snapshot.testing.payload import pack, pack_rows
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.node import Node
+from cutline.snapshot.subtask.observer import Inputs, Observer, Outputs
+from cutline.snapshot.testing.payload import pack, pack_rows
 
 #: Packed end of a stream. The end is a message like others (PROTOCOL 5.1), and no payload is empty.
 END_OF_STREAM = b""

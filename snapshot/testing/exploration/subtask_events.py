@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from snapshot.channel.frame import Frame, Marker
-from snapshot.coordinator import control
-from snapshot.ids import ChannelId
-from snapshot.testing.exploration.node_log import NOWHERE, LoggedCut
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.testing.exploration.node_log import NOWHERE, LoggedCut
 
 #: receiver of reports
 COORDINATOR: Final = "coordinator"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from snapshot.coordinator import control
-from snapshot.testing.simulation.scheduler import EnabledStep
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.testing.simulation.scheduler import EnabledStep
 
 
 class WorkerEnd(Protocol):

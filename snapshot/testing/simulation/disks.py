@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from zlib import crc32
 
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from snapshot.keyed.row_store import RowStore, Writer
-from snapshot.stored.list_rules import LocalVersion
-from snapshot.testing.cold_memory import MemoryRowStore
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.snapshot.stored.list_rules import LocalVersion
+from cutline.snapshot.testing.cold_memory import MemoryRowStore
 
 #: few rows, so that short runs seal rows, drop caches and load timers
 _LIMITS = ColdLimits(memtable_rows=3, cached_rows=4, checked_keys=1, near_timers=4, loaded_timers=2)

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from snapshot.coordinator import events
-from snapshot.coordinator.machine import Coordinator, Outcome, Phase, RunSettings
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
-from snapshot.testing.simulation.worker import Worker
-from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Fork, Launch, NoticeExit, StartCoordinator
+from cutline.snapshot.coordinator import events
+from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase, RunSettings
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.simulation.connection import Connection
+from cutline.snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from cutline.snapshot.testing.simulation.worker import Worker
+from cutline.snapshot.testing.simulation.world import World
+from cutline.snapshot.testing.steps import Fork, Launch, NoticeExit, StartCoordinator
 
 
 class Processes(Protocol):

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, assert_never
 
-from snapshot.coordinator import control
-from snapshot.ids import Subtask
-from snapshot.node import defines
-from snapshot.testing import steps
-from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.host import inject_hook_failure
-from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
-from snapshot.testing.simulation.store import Break
-from snapshot.testing.simulation.worker import Worker
-from snapshot.trace_events import Kind
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import defines
+from cutline.snapshot.testing import steps
+from cutline.snapshot.testing.simulation.connection import Connection
+from cutline.snapshot.testing.simulation.host import inject_hook_failure
+from cutline.snapshot.testing.simulation.simulated_cluster import SimulatedCluster
+from cutline.snapshot.testing.simulation.store import Break
+from cutline.snapshot.testing.simulation.worker import Worker
+from cutline.snapshot.trace_events import Kind
 
 #: Hooks that can be made to raise: the hooks of a new instance, and the hooks of a running instance.
 NEW_HOOKS = ("restoreState", "open", "onStart", "discardUncommitted")

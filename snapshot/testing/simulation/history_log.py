@@ -11,21 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask, renamed_channel
-from snapshot.node import Node
-from snapshot.plan.modes import MonoidClocks
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle
-from snapshot.stored.renaming import with_present_names
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.observer import Inputs, Observer, Outputs
-from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History, Start
-from snapshot.testing.payload import pack, pack_rows
-from snapshot.testing.simulation.scheduler import Scheduler
-from snapshot.trace_events import Event, Kind, pack_counts
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
+from cutline.snapshot.node import Node
+from cutline.snapshot.plan.modes import MonoidClocks
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.stored.renaming import with_present_names
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.observer import Inputs, Observer, Outputs
+from cutline.snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History, Start
+from cutline.snapshot.testing.payload import pack, pack_rows
+from cutline.snapshot.testing.simulation.scheduler import Scheduler
+from cutline.snapshot.trace_events import Event, Kind, pack_counts
 
 #: Incarnation that a snapshot of another run has in the history, because the incarnations of a fork begin anew.
 FOREIGN = 0

@@ -11,26 +11,26 @@ from functools import partial
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.coordinator import control
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.heap import Tier
-from snapshot.node import Node, defines
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.events import MarkerArrived
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.observer import JoinedObserver
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.lists import ListSink
-from snapshot.testing.simulation.history_log import SubtaskHistory
-from snapshot.testing.simulation.scheduler import EnabledStep, Group, Scheduler
-from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.heap import Tier
+from cutline.snapshot.node import Node, defines
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.events import MarkerArrived
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.observer import JoinedObserver
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.lists import ListSink
+from cutline.snapshot.testing.simulation.history_log import SubtaskHistory
+from cutline.snapshot.testing.simulation.scheduler import EnabledStep, Group, Scheduler
+from cutline.snapshot.testing.simulation.world import World
+from cutline.snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 
 _LIMITS = SubtaskLimits()
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.stored.backend import StoreRefused
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.stored.backend import StoreRefused
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from snapshot.testing.steps import CONTROL, Step
+from cutline.snapshot.testing.steps import CONTROL, Step
 
 
 class EnabledStep:

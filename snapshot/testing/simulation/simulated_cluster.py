@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshot.coordinator.machine import Outcome, RunSettings
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.ids import Subtask
-from snapshot.testing.simulation.driver import Driver
-from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
-from snapshot.testing.simulation.worker import Worker
-from snapshot.testing.simulation.world import World
+from cutline.snapshot.coordinator.machine import Outcome, RunSettings
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.testing.simulation.driver import Driver
+from cutline.snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from cutline.snapshot.testing.simulation.worker import Worker
+from cutline.snapshot.testing.simulation.world import World
 
 #: Names of drivers, in the order of their submissions.
 _OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

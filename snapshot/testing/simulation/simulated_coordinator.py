@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol, assert_never
 
-from snapshot.coordinator import control, events
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.fence_events import (
     CheckForClaim,
     ClaimLost,
     ClaimSeen,
@@ -17,17 +17,17 @@ from snapshot.coordinator.fence_events import (
     StoreEffect,
     WriteManifest,
 )
-from snapshot.coordinator.machine import Coordinator, Outcome, Phase
-from snapshot.coordinator.run_state import DEPLOYED
-from snapshot.errors import SnapshotCorrupt
-from snapshot.independent.composed_cut import CutPlan
-from snapshot.independent.record_files import RecordFiles
-from snapshot.stored.manifest import Manifest
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.simulation.connection import Connection, WorkerEnd
-from snapshot.testing.simulation.world import StoreRequest, World
-from snapshot.testing.steps import Answer, Listen, Think, Wake
-from snapshot.trace_events import Kind
+from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase
+from cutline.snapshot.coordinator.run_state import DEPLOYED
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.independent.composed_cut import CutPlan
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.simulation.connection import Connection, WorkerEnd
+from cutline.snapshot.testing.simulation.world import StoreRequest, World
+from cutline.snapshot.testing.steps import Answer, Listen, Think, Wake
+from cutline.snapshot.trace_events import Kind
 
 
 class Submission(Protocol):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from snapshot.channel.frame import Marker
-from snapshot.coordinator import events
-from snapshot.ids import ChannelId, Subtask
-from snapshot.testing import steps
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.simulation.faults import Impossible, inject
-from snapshot.testing.simulation.host import CROSSING, Host
-from snapshot.testing.simulation.scheduler import EnabledStep
-from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
-from snapshot.testing.simulation.worker import Worker
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.coordinator import events
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.testing import steps
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.simulation.faults import Impossible, inject
+from cutline.snapshot.testing.simulation.host import CROSSING, Host
+from cutline.snapshot.testing.simulation.scheduler import EnabledStep
+from cutline.snapshot.testing.simulation.simulated_cluster import SimulatedCluster
+from cutline.snapshot.testing.simulation.worker import Worker
 
 
 def take(cluster: SimulatedCluster, step: steps.Step) -> None:

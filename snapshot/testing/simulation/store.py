@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.memory_files import MemoryFiles
 
 #: maximum bytes of an inline part, so small that parts are stored both ways
 _INLINE_BYTES_MAX = 250

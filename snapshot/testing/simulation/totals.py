@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from snapshot.coordinator.control import Deploy
-from snapshot.errors import CutlineError, Fenced
-from snapshot.ids import Subtask
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.plan.topology import Topology
-from snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
-from snapshot.testing.simulation.scheduler import Group
-from snapshot.testing.steps import WorkRows
-from snapshot.worker.difference_log import CommitTotals, TotalsTask
-from snapshot.worker.store_calls import StoreCalls, claim_of, opening
+from cutline.snapshot.coordinator.control import Deploy
+from cutline.snapshot.errors import CutlineError, Fenced
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
+from cutline.snapshot.testing.simulation.scheduler import Group
+from cutline.snapshot.testing.steps import WorkRows
+from cutline.snapshot.worker.difference_log import CommitTotals, TotalsTask
+from cutline.snapshot.worker.store_calls import StoreCalls, claim_of, opening
 
 
 @dataclass(slots=True)

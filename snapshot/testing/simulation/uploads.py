@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from snapshot.testing.simulation.scheduler import Group, Scheduler
-from snapshot.testing.simulation.totals import StoreThreads
-from snapshot.testing.step_types.control import WorkRows
-from snapshot.worker.generations import AwaitVersion, RowTask
+from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
+from cutline.snapshot.testing.simulation.totals import StoreThreads
+from cutline.snapshot.testing.step_types.control import WorkRows
+from cutline.snapshot.worker.generations import AwaitVersion, RowTask
 
 #: a task, and the incarnation that it is of
 _Work = tuple[RowTask, int]

@@ -11,28 +11,28 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
-from snapshot.coordinator import control
-from snapshot.coordinator.disk_placement import placed_on
-from snapshot.coordinator.machine import Coordinator, Outcome
-from snapshot.errors import CutlineError, NodeError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.independent.record_files import RecordFiles
-from snapshot.keyed.heap import Tier
-from snapshot.plan.modes import PersistentState
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import Handle, Part
-from snapshot.subtask.events import SnapshotRequested
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.recorder import Phase
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.cold_memory import NotifyingWriter
-from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.disks import SimulatedDisk
-from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
-from snapshot.testing.simulation.totals import StoreThreads
-from snapshot.testing.simulation.uploads import Uploads
-from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import (
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.coordinator.disk_placement import placed_on
+from cutline.snapshot.coordinator.machine import Coordinator, Outcome
+from cutline.snapshot.errors import CutlineError, NodeError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.keyed.heap import Tier
+from cutline.snapshot.plan.modes import PersistentState
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.part import Handle, Part
+from cutline.snapshot.subtask.events import SnapshotRequested
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.recorder import Phase
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.cold_memory import NotifyingWriter
+from cutline.snapshot.testing.simulation.connection import Connection
+from cutline.snapshot.testing.simulation.disks import SimulatedDisk
+from cutline.snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
+from cutline.snapshot.testing.simulation.totals import StoreThreads
+from cutline.snapshot.testing.simulation.uploads import Uploads
+from cutline.snapshot.testing.simulation.world import World
+from cutline.snapshot.testing.steps import (
     CheckClaim,
     Link,
     NoticeLoss,
@@ -44,15 +44,15 @@ from snapshot.testing.steps import (
     TimeOut,
     WorkRows,
 )
-from snapshot.trace_events import Kind
-from snapshot.worker import events
-from snapshot.worker.difference_log import TotalsTask
-from snapshot.worker.events import Stage
-from snapshot.worker.generations import AwaitVersion, EncodeRows, RowTask
-from snapshot.worker.machine import WorkerSettings
-from snapshot.worker.restored_parts import RestoredParts, read_parts
-from snapshot.worker.row_tasks import RowResult, RowsNotStored, RowWork
-from snapshot.worker.upload_batcher import PendingUpload
+from cutline.snapshot.trace_events import Kind
+from cutline.snapshot.worker import events
+from cutline.snapshot.worker.difference_log import TotalsTask
+from cutline.snapshot.worker.events import Stage
+from cutline.snapshot.worker.generations import AwaitVersion, EncodeRows, RowTask
+from cutline.snapshot.worker.machine import WorkerSettings
+from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
+from cutline.snapshot.worker.row_tasks import RowResult, RowsNotStored, RowWork
+from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 #: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)

@@ -11,38 +11,38 @@ from dataclasses import dataclass
 from logging import LoggerAdapter
 from typing import Any
 
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator import control, events
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.machine import Coordinator, RunSettings
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import ChannelLogs
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, PartKind, decode_frames
-from snapshot.stored.pins import PinKind
-from snapshot.stored.renaming import renames
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import topology_of_record
-from snapshot.subtask.assembly import RestoredChannels, SubtaskParts
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.observer import Observer
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.history import History
-from snapshot.testing.payload import pack
-from snapshot.testing.simulation.disks import SimulatedDisk, disk_name
-from snapshot.testing.simulation.history_log import FOREIGN, HistoryLog, SubtaskHistory
-from snapshot.testing.simulation.kept_totals import KeptTotals
-from snapshot.testing.simulation.scheduler import Scheduler
-from snapshot.testing.simulation.store import SimulatedBackend
-from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
-from snapshot.testing.steps import Land
-from snapshot.trace_events import Kind
-from snapshot.worker.machine import WorkerMachine
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.renaming import renames
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskParts
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.observer import Observer
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import pack
+from cutline.snapshot.testing.simulation.disks import SimulatedDisk, disk_name
+from cutline.snapshot.testing.simulation.history_log import FOREIGN, HistoryLog, SubtaskHistory
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
+from cutline.snapshot.testing.simulation.scheduler import Scheduler
+from cutline.snapshot.testing.simulation.store import SimulatedBackend
+from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
+from cutline.snapshot.testing.steps import Land
+from cutline.snapshot.trace_events import Kind
+from cutline.snapshot.worker.machine import WorkerMachine
 
 #: How the reason begins for which a pending snapshot is aborted at the end of the run.
 _RUN_OVER = "the run has ended"

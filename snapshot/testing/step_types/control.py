@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.testing.step_types.step import Step
+from cutline.snapshot.testing.step_types.step import Step
 
 
 @dataclass(frozen=True, slots=True, repr=False)

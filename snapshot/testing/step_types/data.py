@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.ids import ChannelId
-from snapshot.testing.step_types.step import Step
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.testing.step_types.step import Step
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.testing.step_types.step import Fault
+from cutline.snapshot.testing.step_types.step import Fault
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 
-from snapshot.ids import Subtask
+from cutline.snapshot.ids import Subtask
 
 #: A subtask, or its name: ``"sum"`` or ``"sum[1]"``.
 Named = Subtask | str

@@ -15,24 +15,24 @@ from typing import Any
 import pytest
 import typer.main
 
-from barrier_runtime.cli import app
-from barrier_runtime.cli.formatting import verdict_lines
-from barrier_runtime.cli.graph_loader import find_graph, python_file
-from barrier_runtime.cli.progress import Flow
-from barrier_runtime.cli.session import check_java
-from barrier_runtime.cli.stored import CODEC
-from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.drawing.labels import duration_text, size_text
-from snapshot.errors import GraphError, RunFailed
-from snapshot.node import End
-from snapshot.stored.run_store import RunStore
-from state_backends import FileSystemBackend
+from cutline import END, Context, FileSystemBackend, Graph, Node, Sink, Source
+from cutline.barrier_runtime.cli import app
+from cutline.barrier_runtime.cli.formatting import verdict_lines
+from cutline.barrier_runtime.cli.graph_loader import find_graph, python_file
+from cutline.barrier_runtime.cli.progress import Flow
+from cutline.barrier_runtime.cli.session import check_java
+from cutline.barrier_runtime.cli.stored import CODEC
+from cutline.demos import bank
+from cutline.snapshot.drawing.labels import duration_text, size_text
+from cutline.snapshot.errors import GraphError, RunFailed
+from cutline.snapshot.node import End
+from cutline.snapshot.stored.run_store import RunStore
 from tests.barrier_runtime.invoking import invoke
 from tests.leaks import LeakCheck
 from tests.programs import Program
 
 _JOB = """
-from snapshot import END, Sink, Source, Graph
+from cutline import END, Sink, Source, Graph
 from jobs.nodes import Numbers, Total
 
 def endless(spark):
@@ -51,7 +51,7 @@ two_arguments = lambda spark, number: finished
 finished = Graph("finished")
 """
 _NODES = """
-from snapshot import Sink, Source
+from cutline import Sink, Source
 
 import os, time
 
@@ -217,7 +217,7 @@ def test_the_whole_package_goes_to_the_workers(jobs: Path, tmp_path: Path) -> No
 
 def test_a_single_module_goes_as_it_is(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module without a package is one file."""
-    (jobs / "single_job.py").write_text("from snapshot import Graph\ngraph = Graph('single')")
+    (jobs / "single_job.py").write_text("from cutline import Graph\ngraph = Graph('single')")
     module = find_graph("single_job:graph").module
     monkeypatch.delitem(sys.modules, "single_job")
     sys.modules["single_job"] = module
@@ -228,6 +228,7 @@ def test_a_single_module_goes_as_it_is(jobs: Path, tmp_path: Path, monkeypatch: 
 def test_what_is_installed_stays(tmp_path: Path) -> None:
     """Installed packages are not sent along."""
     assert python_file(json, tmp_path) is None
+    assert python_file(bank, tmp_path) is None  # a demo: Cutline is installed on every executor
     assert python_file(pytest, tmp_path) is None
 
 
@@ -327,7 +328,7 @@ def test_java_that_does_not_do_is_said(
 
 def command(folder: Path, *arguments: str) -> list[str]:
     """`cutline` in a process of its own, started in `folder`."""
-    return ["env", "-C", str(folder), sys.executable, "-u", "-m", "barrier_runtime.cli", *arguments]
+    return ["env", "-C", str(folder), sys.executable, "-u", "-m", "cutline", *arguments]
 
 
 @pytest.mark.spark

@@ -16,17 +16,16 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from barrier_runtime import BarrierRuntime, Page
-from barrier_runtime.cli import live_run, main, page_client, run_command, session
-from barrier_runtime.cli.run_options import run_request
-from barrier_runtime.cli.stored import KEY_VARIABLE
-from barrier_runtime.driver.run import Run
-from barrier_runtime.page import app
-from barrier_runtime.page.commands import Kind
-from barrier_runtime.page.server import RunPage, close_page, open_page
-from snapshot.errors import CutlineError, SnapshotAborted, SnapshotInUse
-from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, Page
+from cutline.barrier_runtime.cli import live_run, main, page_client, run_command, session
+from cutline.barrier_runtime.cli.run_options import run_request
+from cutline.barrier_runtime.cli.stored import KEY_VARIABLE
+from cutline.barrier_runtime.driver.run import Run
+from cutline.barrier_runtime.page import app
+from cutline.barrier_runtime.page.commands import Kind
+from cutline.barrier_runtime.page.server import RunPage, close_page, open_page
+from cutline.snapshot.errors import CutlineError, SnapshotAborted, SnapshotInUse
+from cutline.snapshot.stored.signed import SIGNING_KEY_BYTES_MIN
 from tests.barrier_runtime.driver.test_local_runs import counting
 from tests.barrier_runtime.invoking import invoke
 from tests.barrier_runtime.local_cluster import LocalCluster, local_cluster
@@ -371,7 +370,7 @@ def test_a_deletion_is_confirmed(store: Path, answer: str, is_deleted: bool) -> 
     """Any answer but yes, and none at all, deletes nothing and says so."""
     from typer.testing import CliRunner
 
-    from barrier_runtime.cli import app
+    from cutline.barrier_runtime.cli import app
 
     first, second, third = ids(store)
     words = ["snapshots", "delete", str(store), str(second)]
@@ -493,7 +492,7 @@ def test_the_printed_command_allows_the_same_until_there_is_a_snapshot(cluster: 
 
 def test_the_printed_command_goes_on_with_a_fork(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a run once the fork has a snapshot; before that with the same fork, so that nothing starts afresh."""
-    from barrier_runtime.cli import run_command
+    from cutline.barrier_runtime.cli import run_command
 
     first = ids(store)[0]
     options = ("--page", "none", "--backend", "store", "--json")

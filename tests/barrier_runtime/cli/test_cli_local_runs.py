@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.cli import session
-from barrier_runtime.cli.progress import watch
-from snapshot import Graph
-from snapshot.coordinator.restart_policy import RestartPolicy
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, Graph
+from cutline.barrier_runtime.cli import session
+from cutline.barrier_runtime.cli.progress import watch
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from tests.barrier_runtime.driver.test_local_runs import counting
 from tests.barrier_runtime.invoking import invoke
 from tests.barrier_runtime.local_cluster import LocalCluster, local_cluster
@@ -28,8 +26,8 @@ from tests.leaks import LeakCheck
 _JOBS = """
 import os, signal
 from pathlib import Path
-from barrier_runtime import LineSource
-from snapshot import END, Graph, Node, Sink, Source
+from cutline import LineSource
+from cutline import END, Graph, Node, Sink, Source
 
 class Numbers(Source):
     '''0 to 1,499. Presses Ctrl-C at 500 and 501 and fails once at 700, where a file says so.'''

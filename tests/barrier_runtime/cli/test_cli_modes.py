@@ -9,15 +9,15 @@ from typing import get_args
 
 import pytest
 
-from barrier_runtime.cli import session
-from barrier_runtime.cli.mode_option import all_modes
-from snapshot.plan.modes import InputLogging, Mode, MonoidClocks
+from cutline.barrier_runtime.cli import session
+from cutline.barrier_runtime.cli.mode_option import all_modes
+from cutline.snapshot.plan.modes import InputLogging, Mode, MonoidClocks
 from tests.barrier_runtime.invoking import invoke
 
 _JOBS = """
-from snapshot import Count, Graph, Node, ReplayableSource
-from snapshot.testing import ListSink, ListSource
-from state_backends import SQLiteStore
+from cutline import Count, Graph, Node, ReplayableSource
+from cutline.testing import ListSink, ListSource
+from cutline import SQLiteStore
 
 
 class Lines(ReplayableSource):

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from barrier_runtime.cli import session
-from snapshot import Graph
-from snapshot.testing import Simulator
+from cutline import Graph
+from cutline.barrier_runtime.cli import session
+from cutline.testing import Simulator
 from tests.barrier_runtime.invoking import invoke
 
 _JOBS = """
-from snapshot import Context, Graph, Node
-from snapshot.testing import ListSink, ListSource, Pause
+from cutline import Context, Graph, Node
+from cutline.testing import ListSink, ListSource, Pause
 
 
 class Counts(Node):

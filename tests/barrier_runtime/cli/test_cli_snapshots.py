@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.cli import difference, main
-from barrier_runtime.cli.difference import changes
-from barrier_runtime.cli.stored import KEY_VARIABLE
-from snapshot.plan.topology import Partitioning
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, with_signing_key
-from snapshot.stored.topology_record import record_of_topology
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend
+from cutline.barrier_runtime.cli import difference, main
+from cutline.barrier_runtime.cli.difference import changes
+from cutline.barrier_runtime.cli.stored import KEY_VARIABLE
+from cutline.snapshot.plan.topology import Partitioning
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, with_signing_key
+from cutline.snapshot.stored.topology_record import record_of_topology
 from tests.barrier_runtime.invoking import invoke
 from tests.snapshot import sample
 

@@ -22,14 +22,14 @@ from typing import Any, Self
 import pytest
 from rich.console import Console
 
-from barrier_runtime.cli import top
-from barrier_runtime.cli.formatting import age_text, rate_text
-from barrier_runtime.cli.page_client import PageClient
-from barrier_runtime.cli.top_view import share, top_view
-from barrier_runtime.page.commands import Kind
-from barrier_runtime.page.run_view import RunView
-from barrier_runtime.page.server import PageServer, RunPage, close_page, open_page
-from barrier_runtime.page.settings import Page
+from cutline.barrier_runtime.cli import top
+from cutline.barrier_runtime.cli.formatting import age_text, rate_text
+from cutline.barrier_runtime.cli.page_client import PageClient
+from cutline.barrier_runtime.cli.top_view import share, top_view
+from cutline.barrier_runtime.page.commands import Kind
+from cutline.barrier_runtime.page.run_view import RunView
+from cutline.barrier_runtime.page.server import PageServer, RunPage, close_page, open_page
+from cutline.barrier_runtime.page.settings import Page
 from tests.barrier_runtime.invoking import invoke
 from tests.leaks import LeakCheck
 from tests.page.reports import pipeline, report, snapshot_report
@@ -263,7 +263,7 @@ class Terminal:
         self.screen = ""
         self._descriptor, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        command = [sys.executable, "-m", "barrier_runtime.cli", "top", *arguments]
+        command = [sys.executable, "-m", "cutline", "top", *arguments]
         environment = {
             **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")},
             **{"TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm, signals_as_before
-from snapshot.errors import SnapshotAborted
+from cutline.barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm, signals_as_before
+from cutline.snapshot.errors import SnapshotAborted
 
 _DEADLINE_S = 30.0
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -127,7 +127,7 @@ def test_sigterm_ends_the_program_in_order() -> None:
     """Before there is a run, and once it has ended: no stack dump, what is open is closed, the exit code is 143."""
     script = """
 import os, signal
-from barrier_runtime.cli.interrupts import ended_by_sigterm
+from cutline.barrier_runtime.cli.interrupts import ended_by_sigterm
 with ended_by_sigterm():
     import ray
     from ray._private import ray_constants
@@ -158,7 +158,7 @@ def test_another_thread_may_run_the_command() -> None:
 _HUNG_UP = """
 import sys, time
 from rich.console import Console
-from barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm
+from cutline.barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm
 
 class FakeRun:
     def stop(self, **how):

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, get_args
 import pytest
 import typer
 
-from barrier_runtime.cli import mode_option
-from barrier_runtime.cli.mode_option import complete_mode, mode_wish
-from snapshot.plan.modes import Deltas, InputLogging, Mode, MonoidClocks
+from cutline.barrier_runtime.cli import mode_option
+from cutline.barrier_runtime.cli.mode_option import complete_mode, mode_wish
+from cutline.snapshot.plan.modes import Deltas, InputLogging, Mode, MonoidClocks
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from barrier_runtime.cli import progress as progress_module
-from barrier_runtime.cli.progress import POLL_SECONDS, REASON_CHARACTERS_MAX, watch
-from barrier_runtime.driver import run as run_module
-from barrier_runtime.driver.run import Run
-from snapshot import END, Context, Graph, Sink, Source
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored.snapshot import Snapshot
+from cutline import END, Context, Graph, Sink, Source
+from cutline.barrier_runtime.cli import progress as progress_module
+from cutline.barrier_runtime.cli.progress import POLL_SECONDS, REASON_CHARACTERS_MAX, watch
+from cutline.barrier_runtime.driver import run as run_module
+from cutline.barrier_runtime.driver.run import Run
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored.snapshot import Snapshot
 from tests.snapshot.testing.scribe import sample_snapshot
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barrier_runtime.cli import session
+from cutline.barrier_runtime.cli import session
 
 
 def test_the_start_of_spark_is_in_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from barrier_runtime.cli.top_view import top_view
-from barrier_runtime.page.run_view import RunView
+from cutline.barrier_runtime.cli.top_view import top_view
+from cutline.barrier_runtime.page.run_view import RunView
 from tests.barrier_runtime.cli.test_cli_top import _VIOLATED, busy_report, drawn
 from tests.page.reports import pipeline, totals_mode
 

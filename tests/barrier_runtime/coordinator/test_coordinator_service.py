@@ -13,26 +13,26 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.coordinator import endpoint
-from barrier_runtime.coordinator.coordinator_service import CoordinatorService
-from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from barrier_runtime.worker.control_link import COORDINATOR, line_identity
-from channels.control import ControlConnection
-from channels.dialer import connect
-from channels.identity import Purpose
-from channels.sockets import Address
-from snapshot.channel.frame import Buffer
-from snapshot.coordinator.control import Quit, Welcome, WorkerRegistered
-from snapshot.coordinator.events import RemovalRequested, SnapshotRequested, StageLaunched
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.machine import Coordinator
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.coordinator.retention import RemovalRequest
-from snapshot.errors import RunFailed
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.run_store import RunStore
-from state_backends import MemoryBackend
+from cutline import MemoryBackend
+from cutline.barrier_runtime.control_codec import decode_message, encode_message
+from cutline.barrier_runtime.coordinator import endpoint
+from cutline.barrier_runtime.coordinator.coordinator_service import CoordinatorService
+from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from cutline.barrier_runtime.worker.control_link import COORDINATOR, line_identity
+from cutline.channels.control import ControlConnection
+from cutline.channels.dialer import connect
+from cutline.channels.identity import Purpose
+from cutline.channels.sockets import Address
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.coordinator.control import Quit, Welcome, WorkerRegistered
+from cutline.snapshot.coordinator.events import RemovalRequested, SnapshotRequested, StageLaunched
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.machine import Coordinator
+from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
+from cutline.snapshot.coordinator.retention import RemovalRequest
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.run_store import RunStore
 from tests.leaks import LeakCheck
 from tests.snapshot import sample
 from tests.snapshot.led import SETTINGS

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from barrier_runtime.coordinator import coordinator_store
-from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from snapshot.coordinator.events import AskStore, ManifestRead, RecordsUnusable, StoreAnswered
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_events import (
+from cutline import FileSystemBackend, MemoryBackend
+from cutline.barrier_runtime.coordinator import coordinator_store
+from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from cutline.snapshot.coordinator.events import AskStore, ManifestRead, RecordsUnusable, StoreAnswered
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_events import (
     BaseWritten,
     CheckForClaim,
     ClaimLost,
@@ -37,16 +38,15 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.ids import first_snapshot_id
-from snapshot.stored.backend import StateBackend, StoreRefused
-from snapshot.stored.certificate import LocalVersion
-from snapshot.stored.contribution import parts_of
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, PartKind
-from snapshot.stored.pins import PinKind
-from state_backends import FileSystemBackend, MemoryBackend
-from state_backends.base import CALL_SECONDS_MAX
+from cutline.snapshot.ids import first_snapshot_id
+from cutline.snapshot.stored.backend import StateBackend, StoreRefused
+from cutline.snapshot.stored.certificate import LocalVersion
+from cutline.snapshot.stored.contribution import parts_of
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.pins import PinKind
+from cutline.state_backends.base import CALL_SECONDS_MAX
 from tests.snapshot.sample import manifest as make_manifest
 from tests.snapshot.sample import taken
 

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.coordinator.endpoint import Endpoint
-from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.reactor import Reactor
-from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
-from barrier_runtime.worker import control_link
-from barrier_runtime.worker.control_link import COORDINATOR, ControlLink, line_identity, worker_number
-from channels.control import ControlConnection
-from channels.dialer import connect
-from channels.heartbeat import Heartbeats
-from channels.identity import Identity, Purpose
-from channels.sockets import Address
-from snapshot.coordinator.control import Quit, Welcome, WorkerIdle, WorkerRegistered
-from snapshot.errors import ChannelError
-from snapshot.ids import Subtask
-from snapshot.subtask.limits import SubtaskLimits
+from cutline.barrier_runtime.control_codec import decode_message, encode_message
+from cutline.barrier_runtime.coordinator.endpoint import Endpoint
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.reactor import Reactor
+from cutline.barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
+from cutline.barrier_runtime.worker import control_link
+from cutline.barrier_runtime.worker.control_link import COORDINATOR, ControlLink, line_identity, worker_number
+from cutline.channels.control import ControlConnection
+from cutline.channels.dialer import connect
+from cutline.channels.heartbeat import Heartbeats
+from cutline.channels.identity import Identity, Purpose
+from cutline.channels.sockets import Address
+from cutline.snapshot.coordinator.control import Quit, Welcome, WorkerIdle, WorkerRegistered
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.subtask.limits import SubtaskLimits
 from tests.leaks import LeakCheck
 
 RUN, SECRET = "run", bytes(32)

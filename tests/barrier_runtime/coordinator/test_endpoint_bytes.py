@@ -9,13 +9,13 @@ from typing import Any, get_args
 import msgpack
 import pytest
 
-from barrier_runtime.control_codec import encode_message
-from barrier_runtime.progress import WorkerProgress
-from barrier_runtime.tracing.chunks import WorkerTrace
-from barrier_runtime.worker.control_link import line_identity
-from channels.identity import Purpose
-from channels.wire import WireFrame, WireType, header_of
-from snapshot.coordinator.control import Welcome, WorkerIdle, WorkerMessage
+from cutline.barrier_runtime.control_codec import encode_message
+from cutline.barrier_runtime.progress import WorkerProgress
+from cutline.barrier_runtime.tracing.chunks import WorkerTrace
+from cutline.barrier_runtime.worker.control_link import line_identity
+from cutline.channels.identity import Purpose
+from cutline.channels.wire import WireFrame, WireType, header_of
+from cutline.snapshot.coordinator.control import Welcome, WorkerIdle, WorkerMessage
 from tests.barrier_runtime.coordinator.test_endpoint import NEWEST, RUN, STALE, Service, registration, service
 from tests.hostile_bytes import end, hostile, send_in_pieces
 from tests.run_size import scaled

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from barrier_runtime.cli.top_view import recovery_lines
-from barrier_runtime.coordinator.mode_status import mode_status, records_status
-from barrier_runtime.progress import ModeProgress, StoreProgress
-from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.record_tracker import RecordTracker
-from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.modes import ChannelLogs, InputLogging, Mode, MonoidClocks, PersistentState
-from snapshot.stored.certificate import LocalVersion, StepBase, SubtaskRecord, SubtaskStatus
-from snapshot.stored.independent_record import IndependentRecord, first_record_number
-from snapshot.stored.part import PartKind
-from snapshot.stored.recovery_report import RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
+from cutline.barrier_runtime.cli.top_view import recovery_lines
+from cutline.barrier_runtime.coordinator.mode_status import mode_status, records_status
+from cutline.barrier_runtime.progress import ModeProgress, StoreProgress
+from cutline.snapshot.coordinator.outbox import Outbox
+from cutline.snapshot.coordinator.record_tracker import RecordTracker
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.modes import ChannelLogs, InputLogging, Mode, MonoidClocks, PersistentState
+from cutline.snapshot.stored.certificate import LocalVersion, StepBase, SubtaskRecord, SubtaskStatus
+from cutline.snapshot.stored.independent_record import IndependentRecord, first_record_number
+from cutline.snapshot.stored.part import PartKind
+from cutline.snapshot.stored.recovery_report import RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
 from tests.snapshot.listed import own, rows, whole
 from tests.snapshot.sample import INCARNATION, manifest, records
 from tests.snapshot.testing.recorded import recorded

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from barrier_runtime.coordinator import request_results
-from barrier_runtime.coordinator.request_results import RequestResults
-from snapshot.coordinator.events import CloseRequest
+from cutline.barrier_runtime.coordinator import request_results
+from cutline.barrier_runtime.coordinator.request_results import RequestResults
+from cutline.snapshot.coordinator.events import CloseRequest
 
 
 def test_a_request_is_placed_once() -> None:

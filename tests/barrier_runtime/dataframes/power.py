@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-import barrier_runtime.dataframes as package
+import cutline.barrier_runtime.dataframes as package
 
 _PACKAGE = os.path.dirname(str(package.__file__))
 

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.dataframes.input_log import find_log, place_of
-from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
-from snapshot import Graph
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.partition_assignment import assign_afresh
-from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.node import END, guarantee_of
+from cutline import Graph
+from cutline.barrier_runtime.dataframes.input_log import find_log, place_of
+from cutline.barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.partition_assignment import assign_afresh
+from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import END, guarantee_of
 from tests.barrier_runtime.hand_context import HandContext
 
 if TYPE_CHECKING:

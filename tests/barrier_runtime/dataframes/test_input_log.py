@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.dataframes import input_log
-from barrier_runtime.dataframes.input_log import (
+from cutline.barrier_runtime.dataframes import input_log
+from cutline.barrier_runtime.dataframes.input_log import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,
     INPUT_LOG_MAGIC,
@@ -25,8 +25,8 @@ from barrier_runtime.dataframes.input_log import (
     find_log,
     place_of,
 )
-from snapshot.errors import CutlineError, GraphError, SnapshotCorrupt
-from snapshot.stored.envelope import seal
+from cutline.snapshot.errors import CutlineError, GraphError, SnapshotCorrupt
+from cutline.snapshot.stored.envelope import seal
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime import LineSource
-from barrier_runtime.dataframes import line_source
-from snapshot import Graph, GraphError
-from snapshot.channel.serialization import Codec
-from snapshot.ids import Subtask
-from snapshot.node import END
-from snapshot.plan.modes import ModeWish
-from snapshot.testing import ListSink, Simulator
+from cutline import Graph, GraphError, LineSource
+from cutline.barrier_runtime.dataframes import line_source
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import END
+from cutline.snapshot.plan.modes import ModeWish
+from cutline.testing import ListSink, Simulator
 from tests.barrier_runtime.hand_context import HandContext
 
 

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructType
 
-from barrier_runtime.dataframes import input_log, nodes
-from barrier_runtime.dataframes.input_log import InputLog, LogPlace, arrow_schema_of, find_log, place_of
-from barrier_runtime.dataframes.nodes import DataFrameSource
-from barrier_runtime.dataframes.unread import PARTITIONS
-from snapshot.coordinator.partition_assignment import assign_afresh
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.node import END
+from cutline.barrier_runtime.dataframes import input_log, nodes
+from cutline.barrier_runtime.dataframes.input_log import InputLog, LogPlace, arrow_schema_of, find_log, place_of
+from cutline.barrier_runtime.dataframes.nodes import DataFrameSource
+from cutline.barrier_runtime.dataframes.unread import PARTITIONS
+from cutline.snapshot.coordinator.partition_assignment import assign_afresh
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import END
 from tests.barrier_runtime.dataframes.test_input_log import ids_of, make_log
 from tests.barrier_runtime.hand_context import HandContext
 

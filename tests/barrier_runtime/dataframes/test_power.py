@@ -11,12 +11,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from barrier_runtime.dataframes import input_log
-from barrier_runtime.dataframes.input_log import find_log, place_of
-from barrier_runtime.dataframes.nodes import ParquetSink
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import Subtask
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend
+from cutline.barrier_runtime.dataframes import input_log
+from cutline.barrier_runtime.dataframes.input_log import find_log, place_of
+from cutline.barrier_runtime.dataframes.nodes import ParquetSink
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
 from tests.barrier_runtime.dataframes.power import Power
 from tests.barrier_runtime.hand_context import HandContext
 

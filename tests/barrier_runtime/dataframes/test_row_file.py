@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from barrier_runtime.dataframes.nodes import ParquetSink
-from barrier_runtime.dataframes.row_file import WAITING_ROWS_MAX
-from snapshot.errors import NodeError
-from snapshot.ids import Subtask
+from cutline.barrier_runtime.dataframes.nodes import ParquetSink
+from cutline.barrier_runtime.dataframes.row_file import WAITING_ROWS_MAX
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import Subtask
 from tests.barrier_runtime.hand_context import HandContext
 
 CONTEXT = HandContext(Subtask("out"))

@@ -13,17 +13,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from barrier_runtime import SnapshotEditor
-from barrier_runtime.dataframes import snapshot_rows
-from barrier_runtime.dataframes.json_text import text_of_key, text_of_value
-from barrier_runtime.dataframes.snapshot_rows import SCHEMA, Opening, plan, read
-from barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
-from snapshot import GraphError, Snapshot, Subtask
-from snapshot.channel.serialization import Codec
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry
-from snapshot.stored.run_store import RunStore
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend, GraphError, Snapshot, SnapshotEditor, Subtask
+from cutline.barrier_runtime.dataframes import snapshot_rows
+from cutline.barrier_runtime.dataframes.json_text import text_of_key, text_of_value
+from cutline.barrier_runtime.dataframes.snapshot_rows import SCHEMA, Opening, plan, read
+from cutline.barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry
+from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
 from tests.snapshot.mending.mended_runs import RUN, in_memory, opened, simulated
 from tests.stored_format.generate import FIXTURES, FORMAT_1

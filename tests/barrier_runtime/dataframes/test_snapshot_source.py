@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from barrier_runtime import BarrierRuntime, SnapshotEditor
-from barrier_runtime.dataframes import snapshot_rows
-from snapshot.channel.serialization import Codec
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.signed import SignedBackend
-from state_backends import FileSystemBackend, MemoryBackend
+from cutline import BarrierRuntime, FileSystemBackend, MemoryBackend, SnapshotEditor
+from cutline.barrier_runtime.dataframes import snapshot_rows
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.signed import SignedBackend
 from tests.snapshot.mending.mended_runs import RUN, opened, simulated
 from tests.stored_format.generate import FORMAT_1
 from tests.stored_format.generate_2 import FORMAT_2

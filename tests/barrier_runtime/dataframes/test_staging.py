@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.dataframes.nodes import ParquetSink
-from barrier_runtime.dataframes.row_file import WAITING_ROWS_MAX
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.node import defines, guarantee_of
+from cutline.barrier_runtime.dataframes.nodes import ParquetSink
+from cutline.barrier_runtime.dataframes.row_file import WAITING_ROWS_MAX
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import defines, guarantee_of
 from tests.barrier_runtime.hand_context import HandContext
 from tests.leaks import LeakCheck
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.dataframes.input_log import InputLog, LogFile, LogPlace
-from barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.partition_assignment import assign_afresh
-from snapshot.errors import SnapshotCorrupt
+from cutline.barrier_runtime.dataframes.input_log import InputLog, LogFile, LogPlace
+from cutline.barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.partition_assignment import assign_afresh
+from cutline.snapshot.errors import SnapshotCorrupt
 from tests.barrier_runtime.dataframes.test_input_log import ids_of, make_log
 
 Offsets = dict[str, Unread | None]
@@ -169,7 +169,7 @@ def test_a_slice_has_the_same_rows_at_each_read(shape: list[list[int]], data: st
         slices = slices_of(BatchReader(), whole)
         assert [row for *_, rows in slices for row in rows] == list(itertools.chain(*groups.values()))
         rows_max = data.draw(st.sampled_from([1000, 8192, 10_000]), label="rows of a batch")
-        patch.setattr("barrier_runtime.dataframes.input_log.BATCH_ROWS_MAX", rows_max)
+        patch.setattr("cutline.barrier_runtime.dataframes.input_log.BATCH_ROWS_MAX", rows_max)
         reader = BatchReader()
         for start, stop, rows in data.draw(st.permutations(slices), label="order"):
             assert ids_of(list(reader.slice(start, stop))) == rows

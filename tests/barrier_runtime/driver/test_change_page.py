@@ -9,8 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend
 from tests.barrier_runtime.local_cluster import local_cluster
 from tests.leaks import LeakCheck
 from tests.source_files import ROOT

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from barrier_runtime.driver.coordinator_client import CoordinatorMemory
-from state_backends import MemoryBackend
+from cutline import MemoryBackend
+from cutline.barrier_runtime.driver.coordinator_client import CoordinatorMemory
 
 
 def away(home: MemoryBackend) -> tuple[CoordinatorMemory, MemoryBackend]:

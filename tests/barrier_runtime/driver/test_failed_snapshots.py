@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.driver.failed_snapshots import CAUSES_MAX, QUIET_SECONDS, FailedSnapshots, is_failure
-from snapshot.coordinator import control, events
-from snapshot.error_text import describe
-from snapshot.ids import Subtask
+from cutline.barrier_runtime.driver.failed_snapshots import CAUSES_MAX, QUIET_SECONDS, FailedSnapshots, is_failure
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.error_text import describe
+from cutline.snapshot.ids import Subtask
 from tests.snapshot.led import Led, order
 
 _FULL = "failing[0]: snapshotState raised OSError: the disk is full"

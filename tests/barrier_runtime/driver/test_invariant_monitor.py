@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from barrier_runtime.driver import invariant_monitor
-from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
 from benchmarks.live import wait_for
-from snapshot.coordinator import bounded_history
-from snapshot.errors import RunFailed
-from snapshot.stored.layout import manifest_path
-from snapshot.stored.run_store import RunStore
-from state_backends import MemoryBackend
+from cutline import MemoryBackend
+from cutline.barrier_runtime.driver import invariant_monitor
+from cutline.barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
+from cutline.snapshot.coordinator import bounded_history
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.stored.layout import manifest_path
+from cutline.snapshot.stored.run_store import RunStore
 from tests.leaks import LeakCheck
 from tests.snapshot import sample
 

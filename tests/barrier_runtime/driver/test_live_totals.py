@@ -10,11 +10,19 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import BarrierRuntime
 from benchmarks.live import wait_for
-from snapshot import END, Context, Count, Graph, MonoidClocks, ReplayableSource
-from state_backends import FileSystemBackend, SQLiteStore
-from state_backends.aggregate_stores import sqlite
+from cutline import (
+    END,
+    BarrierRuntime,
+    Context,
+    Count,
+    FileSystemBackend,
+    Graph,
+    MonoidClocks,
+    ReplayableSource,
+    SQLiteStore,
+)
+from cutline.state_backends.aggregate_stores import sqlite
 from tests.barrier_runtime.local_cluster import LocalCluster, local_cluster
 from tests.leaks import LeakCheck
 

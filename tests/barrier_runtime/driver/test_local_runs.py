@@ -13,16 +13,14 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.driver import runtime as runtime_module
-from barrier_runtime.driver.run import Run
-from barrier_runtime.page.settings import Page
-from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.coordinator.events import CloseRequest, SnapshotRequested, StopRequested
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted, SnapshotInUse
-from snapshot.node import End
-from state_backends import FileSystemBackend, MemoryBackend
+from cutline import END, BarrierRuntime, Context, FileSystemBackend, Graph, MemoryBackend, Node, Sink, Source
+from cutline.barrier_runtime.driver import runtime as runtime_module
+from cutline.barrier_runtime.driver.run import Run
+from cutline.barrier_runtime.page.settings import Page
+from cutline.snapshot.coordinator.events import CloseRequest, SnapshotRequested, StopRequested
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted, SnapshotInUse
+from cutline.snapshot.node import End
 from tests.barrier_runtime.local_cluster import LocalCluster, local_cluster
 from tests.leaks import LeakCheck
 from tests.page.asking import ask

@@ -12,10 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.dataframes.nodes import ParquetSink
-from snapshot import InputLogging, PersistentState
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, InputLogging, PersistentState
+from cutline.barrier_runtime.dataframes.nodes import ParquetSink
 from tests.barrier_runtime.local_cluster import local_cluster
 from tests.leaks import LeakCheck
 from tests.source_files import ROOT

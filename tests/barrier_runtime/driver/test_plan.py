@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from barrier_runtime import BarrierRuntime
-from snapshot.coordinator.restore_plan import NodeLine
-from state_backends import MemoryBackend
+from cutline import BarrierRuntime, MemoryBackend
+from cutline.snapshot.coordinator.restore_plan import NodeLine
 from tests.barrier_runtime.driver.test_local_runs import counting
 from tests.barrier_runtime.local_cluster import local_cluster
 from tests.leaks import LeakCheck

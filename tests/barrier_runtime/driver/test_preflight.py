@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from barrier_runtime.driver import preflight, stage
-from barrier_runtime.driver.preflight import (
+from cutline.barrier_runtime.driver import preflight, stage
+from cutline.barrier_runtime.driver.preflight import (
     HeldSlots,
     allocation_problem,
     check_cluster,
@@ -19,12 +19,12 @@ from barrier_runtime.driver.preflight import (
     slots_problem,
     slots_warning,
 )
-from channels.handshake import ClientHandshake
-from channels.identity import Identity, Purpose
-from channels.limits import NAME_BYTES_MAX
-from snapshot import error_text
-from snapshot.errors import GraphError, RunFailed
-from snapshot.plan.validation import NAME_CHARACTERS_MAX
+from cutline.channels.handshake import ClientHandshake
+from cutline.channels.identity import Identity, Purpose
+from cutline.channels.limits import NAME_BYTES_MAX
+from cutline.snapshot import error_text
+from cutline.snapshot.errors import GraphError, RunFailed
+from cutline.snapshot.plan.validation import NAME_CHARACTERS_MAX
 
 LOCAL = ("local", "local[1]", "local[*]", "local[4,2]")
 CLUSTERS = ("local-cluster[2,1,1024]", "spark://host:7077", "yarn", "k8s://https://host")

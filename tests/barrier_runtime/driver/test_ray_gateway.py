@@ -14,8 +14,8 @@ import pytest
 from ray._private.ray_constants import OBJECT_STORE_MINIMUM_MEMORY_BYTES
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError
 
-from barrier_runtime.driver import ray_gateway
-from barrier_runtime.driver.ray_gateway import ActorLostError, RemoteActor, end_ray, ensure_ray
+from cutline.barrier_runtime.driver import ray_gateway
+from cutline.barrier_runtime.driver.ray_gateway import ActorLostError, RemoteActor, end_ray, ensure_ray
 
 _DEADLINE_S = 10.0
 

@@ -10,8 +10,8 @@ import pytest
 from ray._private import worker as ray_worker
 from ray._private.ray_logging import stdout_deduplicator
 
-from barrier_runtime.driver import ray_messages
-from barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_messages
+from cutline.barrier_runtime.driver import ray_messages
+from cutline.barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_messages
 
 _LOST = "A worker died or was killed while executing a task by an unexpected system error."
 _RETRIED = "Task CoordinatorActor.status failed. There are infinite retries remaining."

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.driver import rescaling
-from barrier_runtime.driver import runtime as runtime_module
-from barrier_runtime.driver.preflight import HeldSlots, fits_beside, rescale_problem
-from barrier_runtime.driver.run import Run
-from barrier_runtime.driver.submission import Submission
-from barrier_runtime.page.settings import Page
-from snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted
-from snapshot.plan.modes import ChannelLogs
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import topology_of_record
-from state_backends import MemoryBackend
+from cutline import MemoryBackend
+from cutline.barrier_runtime.driver import rescaling
+from cutline.barrier_runtime.driver import runtime as runtime_module
+from cutline.barrier_runtime.driver.preflight import HeldSlots, fits_beside, rescale_problem
+from cutline.barrier_runtime.driver.run import Run
+from cutline.barrier_runtime.driver.submission import Submission
+from cutline.barrier_runtime.page.settings import Page
+from cutline.snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import topology_of_record
 from tests.barrier_runtime.driver.test_local_runs import (
     _DEADLINE_S,
     _ENDLESS,
@@ -259,7 +259,7 @@ def test_a_restart_that_is_refused_fails_with_the_way_out(
 
 def _make_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the coordinator of the new parallelism refuse the restore, and not the check before it."""
-    from snapshot.coordinator import deployment
+    from cutline.snapshot.coordinator import deployment
 
     def refuse(*arguments: Any) -> Any:
         raise RestoreRefused("too late to be refused")

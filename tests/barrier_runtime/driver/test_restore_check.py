@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.driver.restore_check import Origin, check_restore, origin_of, plan_of
-from snapshot import Context, Graph, Sink, Source
-from snapshot.errors import RestoreRefused
-from snapshot.plan.compiled_graph import CompiledGraph, build
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import record_of_topology
-from state_backends import MemoryBackend
+from cutline import Context, Graph, MemoryBackend, Sink, Source
+from cutline.barrier_runtime.driver.restore_check import Origin, check_restore, origin_of, plan_of
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
 from tests.snapshot.led import BUSY, record
 

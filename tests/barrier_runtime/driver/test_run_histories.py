@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.driver.run_histories import RunHistories, history_of
-from snapshot.coordinator.bounded_history import HISTORY_MAX, BoundedHistory
+from cutline.barrier_runtime.driver.run_histories import RunHistories, history_of
+from cutline.snapshot.coordinator.bounded_history import HISTORY_MAX, BoundedHistory
 
 #: {history: number of entries when a status was made}
 _Counts = dict[str, int]

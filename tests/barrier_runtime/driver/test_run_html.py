@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barrier_runtime.driver.run_html import html_of_run
+from cutline.barrier_runtime.driver.run_html import html_of_run
 from tests.snapshot import sample
 
 

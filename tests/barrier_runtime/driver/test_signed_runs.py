@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.cli.stored import KEY_VARIABLE
-from snapshot import Context, Graph, Source
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.errors import CutlineError, RestoreRefused, RunFailed
-from snapshot.stored.signed import SignedBackend
-from snapshot.testing import ListSink
-from state_backends import FileSystemBackend, MemoryBackend
-from state_backends.verify import verify_run
+from cutline import BarrierRuntime, Context, FileSystemBackend, Graph, MemoryBackend, Source
+from cutline.barrier_runtime.cli.stored import KEY_VARIABLE
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.errors import CutlineError, RestoreRefused, RunFailed
+from cutline.snapshot.stored.signed import SignedBackend
+from cutline.state_backends.verify import verify_run
+from cutline.testing import ListSink
 from tests.barrier_runtime.driver.test_local_runs import counting, total_of
 from tests.barrier_runtime.invoking import invoke
 from tests.barrier_runtime.local_cluster import LocalCluster, local_cluster

@@ -10,21 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime import SnapshotEditor
-from snapshot import Snapshot, Subtask
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.serialization import Codec
-from snapshot.errors import Fenced, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import ChannelId
-from snapshot.mending.rows import segments_of
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.node_state import NodeState
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.signed import SignedBackend
-from snapshot.testing import Simulator
-from state_backends import MemoryBackend
-from state_backends.verify import verify_run
+from cutline import MemoryBackend, Snapshot, SnapshotEditor, Subtask
+from cutline.snapshot.channel.frame import PayloadKind
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import Fenced, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.mending.rows import segments_of
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.signed import SignedBackend
+from cutline.state_backends.verify import verify_run
+from cutline.testing import Simulator
 from tests.snapshot.mending.mended_runs import ITEMS, RUN, graph, in_memory, opened, outcome, simulated
 
 WORDS = ("words", "kinds")
@@ -353,7 +351,7 @@ def test_a_snapshot_without_a_store_is_refused() -> None:
 def test_a_broken_edit_is_never_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate is checked before the manifest is written."""
     files, _ = simulated()
-    monkeypatch.setattr("snapshot.mending.mended_snapshot.renumbered", lambda frames, first: list(frames))
+    monkeypatch.setattr("cutline.snapshot.mending.mended_snapshot.renumbered", lambda frames, first: list(frames))
     editor = SnapshotEditor(opened(in_memory(files))).dropMessages(WORDS, lambda m: m[1] == 4)
     with pytest.raises(SnapshotCorrupt):
         editor.write(force=True)

@@ -9,10 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from barrier_runtime.driver.store_check import check_stores
-from snapshot import AggregateStore, Graph, GraphError, MonoidClocks, Sum
-from state_backends import FileSystemBackend, MemoryBackend, MemoryStore, RocksDBStore, SQLiteStore, StateBackend
+from cutline import (
+    AggregateStore,
+    BarrierRuntime,
+    FileSystemBackend,
+    Graph,
+    GraphError,
+    MemoryBackend,
+    MemoryStore,
+    MonoidClocks,
+    RocksDBStore,
+    SQLiteStore,
+    StateBackend,
+    Sum,
+)
+from cutline.barrier_runtime.driver.store_check import check_stores
 from tests.snapshot.testing.replayed import Slices
 
 

@@ -10,10 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from barrier_runtime import BarrierRuntime
-from snapshot import Graph
-from snapshot.stored.backend import StateBackend, StoreRefused
-from state_backends import FileSystemBackend
+from cutline import BarrierRuntime, FileSystemBackend, Graph
+from cutline.snapshot.stored.backend import StateBackend, StoreRefused
 from tests.state_backends import disks
 
 

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from barrier_runtime.driver import supervisor as module
-from barrier_runtime.driver.supervisor import Supervisor
-from snapshot.coordinator.events import Event, RunGivenUp, StageEnded, StageLaunched
-from snapshot.errors import Fenced, RunFailed
+from cutline.barrier_runtime.driver import supervisor as module
+from cutline.barrier_runtime.driver.supervisor import Supervisor
+from cutline.snapshot.coordinator.events import Event, RunGivenUp, StageEnded, StageLaunched
+from cutline.snapshot.errors import Fenced, RunFailed
 
 #: Seconds that anything here may take; it takes milliseconds.
 PATIENCE_SECONDS = 5.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barrier_runtime.driver import supervisor as module
-from barrier_runtime.driver.supervisor import Supervisor
+from cutline.barrier_runtime.driver import supervisor as module
+from cutline.barrier_runtime.driver.supervisor import Supervisor
 from tests.barrier_runtime.driver import test_supervisor
 from tests.mutation import Mutant, require_all_pass, require_teeth
 

@@ -6,16 +6,16 @@ import logging
 from random import Random
 from typing import Any
 
-from barrier_runtime import clock
-from barrier_runtime.worker.data_plane import DataPlane
-from snapshot import END, Context, Graph, Node, Source
-from snapshot.channel.serialization import Codec
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.events import Started
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import Status, SubtaskMachine
+from cutline import END, Context, Graph, Node, Source
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.worker.data_plane import DataPlane
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.events import Started
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
 
 
 class _Rarely(Source):

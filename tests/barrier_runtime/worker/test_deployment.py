@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.worker.deployment import make_machines
-from channels.sockets import Address
-from snapshot import Context, Graph, Source
-from snapshot.channel.kept_memory import KEPT_BYTES_MIN, KeptMemory
-from snapshot.coordinator.control import Deploy, RestoredSubtask
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.events import SnapshotRequested, Started
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.worker.restored_parts import RestoredParts
+from cutline import Context, Graph, Source
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.worker.deployment import make_machines
+from cutline.channels.sockets import Address
+from cutline.snapshot.channel.kept_memory import KEPT_BYTES_MIN, KeptMemory
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.events import SnapshotRequested, Started
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.worker.restored_parts import RestoredParts
 
 LAUNCH = WorkerLaunch(
     "r", "1", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, 0, False

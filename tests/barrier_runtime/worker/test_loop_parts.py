@@ -6,9 +6,9 @@ import socket
 import threading
 import time
 
-from barrier_runtime import clock
-from barrier_runtime.reactor import Reactor
-from barrier_runtime.worker.meter import AdaptiveBatchLimit
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.reactor import Reactor
+from cutline.barrier_runtime.worker.meter import AdaptiveBatchLimit
 
 
 def test_the_clock_never_goes_back() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend
 from tests.programs import Script
 from tests.source_files import ROOT
 
@@ -21,11 +21,11 @@ import os
 import pickle
 import signal
 
-from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.worker.task import host_worker
-from channels.sockets import Address
-from snapshot.errors import RunFailed
-from snapshot.subtask.limits import SubtaskLimits
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.worker.task import host_worker
+from cutline.channels.sockets import Address
+from cutline.snapshot.errors import RunFailed
+from cutline.snapshot.subtask.limits import SubtaskLimits
 
 class Forking:
     def __reduce__(self):
@@ -60,7 +60,7 @@ _PRELOADED = """
 import sys
 import pickle
 
-import barrier_runtime.worker.task
+import cutline.barrier_runtime.worker.task
 
 before = frozenset(sys.modules)
 pickle.loads({backend!r})
@@ -84,10 +84,10 @@ import signal
 import sys
 import time
 
-from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.worker.task import host_worker
-from channels.sockets import Address
-from snapshot.subtask.limits import SubtaskLimits
+from cutline.barrier_runtime.launch import WorkerLaunch
+from cutline.barrier_runtime.worker.task import host_worker
+from cutline.channels.sockets import Address
+from cutline.snapshot.subtask.limits import SubtaskLimits
 
 CASE = {case!r}
 PROCESSES = 4
@@ -203,7 +203,7 @@ def test_processes_of_user_code_end_with_the_worker(case: str) -> None:
 
 _REAPS = """
 import os
-from barrier_runtime.worker import task
+from cutline.barrier_runtime.worker import task
 
 task._REAP_SECONDS = 0.01
 task._set_process_option(task._PR_SET_CHILD_SUBREAPER, 1)
@@ -238,8 +238,8 @@ _DIES = """
 import os
 import signal
 
-from barrier_runtime.worker import task
-from snapshot.errors import RunFailed
+from cutline.barrier_runtime.worker import task
+from cutline.snapshot.errors import RunFailed
 
 forks = 0
 fork = task._fork

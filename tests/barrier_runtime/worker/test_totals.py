@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.worker import totals
-from barrier_runtime.worker.totals import TotalsThreads
-from snapshot.coordinator.control import Deploy, RestoredSubtask
-from snapshot.errors import Fenced, RestoreRefused, StateError
-from snapshot.ids import Subtask
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.operators.monoids import Count
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.stored.backend import StoreRefused
-from snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
-from snapshot.worker.difference_log import CommitTotals, WriteTotals
-from snapshot.worker.events import TotalsFailed, TotalsWorked
+from cutline.barrier_runtime.worker import totals
+from cutline.barrier_runtime.worker.totals import TotalsThreads
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
+from cutline.snapshot.errors import Fenced, RestoreRefused, StateError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.operators.monoids import Count
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
+from cutline.snapshot.worker.difference_log import CommitTotals, WriteTotals
+from cutline.snapshot.worker.events import TotalsFailed, TotalsWorked
 
 #: Milliseconds are enough; a test that passes does not wait for this.
 DEADLINE_S = 20.0

@@ -12,29 +12,29 @@ from typing import Any, Self
 
 import pytest
 
-from barrier_runtime import clock
-from barrier_runtime.control_codec import encode_message
-from barrier_runtime.worker.uploads import STORAGE_THREADS, Storage
-from channels.limits import CONTROL_BYTES_MAX
-from snapshot.channel import kept_memory
-from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, deploy_chunks
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.plan.validation import NAME_CHARACTERS_MAX
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.contribution import SnapshotTaken, parts_of
-from snapshot.stored.part import Handle, PartKind
-from snapshot.stored.run_store import RunStore
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
-from snapshot.worker.generations import EncodeRows
-from snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX, RowLogs
-from snapshot.worker.row_tasks import RowsEncoded, RowsRefused
-from snapshot.worker.upload_batcher import PendingUpload
-from state_backends import FileSystemBackend, HeapState, MemoryBackend
+from cutline import FileSystemBackend, HeapState, MemoryBackend
+from cutline.barrier_runtime import clock
+from cutline.barrier_runtime.control_codec import encode_message
+from cutline.barrier_runtime.worker.uploads import STORAGE_THREADS, Storage
+from cutline.channels.limits import CONTROL_BYTES_MAX
+from cutline.snapshot.channel import kept_memory
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
+from cutline.snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, deploy_chunks
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.plan.validation import NAME_CHARACTERS_MAX
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from cutline.snapshot.worker.generations import EncodeRows
+from cutline.snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX, RowLogs
+from cutline.snapshot.worker.row_tasks import RowsEncoded, RowsRefused
+from cutline.snapshot.worker.upload_batcher import PendingUpload
 from tests.leaks import LeakCheck
 from tests.snapshot import sample
 

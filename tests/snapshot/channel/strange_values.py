@@ -19,10 +19,10 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.out_of_band_buffers import LARGE_BYTES
-from snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.out_of_band_buffers import LARGE_BYTES
+from cutline.snapshot.channel.serialization import Codec
 
 Pair = namedtuple("Pair", "left right")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec
-from snapshot.channel.survey import DEPTH_MAX
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.survey import DEPTH_MAX
 from tests.run_size import scaled
 from tests.snapshot.channel.strange_values import WAYS, Maker, describe, nested
 

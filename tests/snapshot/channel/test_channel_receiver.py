@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
 from tests.snapshot.hosted import moved, values
 from tests.snapshot.sample import values as frame
 

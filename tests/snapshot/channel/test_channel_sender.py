@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from channels.in_process import InProcessConnection
-from snapshot.channel.channel_cuts import SentCut
-from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import encoded_frame
-from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag, OutputBuffer
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.record_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
-from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError, NodeError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.testing.simulation.host import MemorySpill
+from cutline.channels.in_process import InProcessConnection
+from cutline.snapshot.channel.channel_cuts import SentCut
+from cutline.snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_frame
+from cutline.snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag, OutputBuffer
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.record_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError, NodeError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.testing.simulation.host import MemorySpill
 from tests.snapshot.hosted import values
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))

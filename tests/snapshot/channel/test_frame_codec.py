@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
-from snapshot.channel.record_batches import OpenBatches
-from snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
+from cutline.snapshot.channel.record_batches import OpenBatches
+from cutline.snapshot.channel.serialization import Codec
 from tests.snapshot.sample import batch, flat, tuples, values
 
 CODEC = Codec()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.kept_memory import KEPT_BYTES_MIN, KEPT_SECONDS_MAX, KeptMemory
-from snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.kept_memory import KEPT_BYTES_MIN, KEPT_SECONDS_MAX, KeptMemory
+from cutline.snapshot.channel.serialization import Codec
 
 SIZE = 2 * KEPT_BYTES_MIN
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.key_hash import hash_columns, hash_keys, stable_hash
+from cutline.snapshot.channel.key_hash import hash_columns, hash_keys, stable_hash
 
 #: Stored state lies where these say. A change here loses the keyed state of every existing snapshot.
 VECTORS = [
@@ -55,7 +55,7 @@ def test_vectors_never_change(key: Any, expected: int) -> None:
 
 def test_every_process_hashes_alike() -> None:
     """Python's own hash differs with PYTHONHASHSEED; this one does not."""
-    program = "from snapshot.channel.key_hash import stable_hash; print(stable_hash(('word', 7, b'x', None)))"
+    program = "from cutline.snapshot.channel.key_hash import stable_hash; print(stable_hash(('word', 7, b'x', None)))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],

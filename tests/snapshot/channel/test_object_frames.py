@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.limits import LOCAL_FRAMES
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import cut_frame, encoded_frame, messages_of
-from snapshot.channel.object_frame import AnyFrame, ObjectFrame
-from snapshot.channel.open_objects import OBJECT_FRAME_BYTES_TARGET, UNWEIGHED_MAX, OpenObjects, memory_of
-from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import TEXT_MAX, VALUES_MAX, Shapes, function
-from snapshot.ids import ChannelId, Subtask
+from cutline.channels.limits import LOCAL_FRAMES
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.frame_codec import cut_frame, encoded_frame, messages_of
+from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
+from cutline.snapshot.channel.open_objects import OBJECT_FRAME_BYTES_TARGET, UNWEIGHED_MAX, OpenObjects, memory_of
+from cutline.snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import TEXT_MAX, VALUES_MAX, Shapes, function
+from cutline.snapshot.ids import ChannelId, Subtask
 from tests.snapshot.hosted import values
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.partitioning import (
+from cutline.snapshot.channel.partitioning import (
     EVERY,
     HashPartitioner,
     Split,
@@ -23,8 +23,8 @@ from snapshot.channel.partitioning import (
     partitioner,
     subtask_of_group,
 )
-from snapshot.plan.declarations import Key
-from snapshot.plan.topology import KEY_GROUPS, Partitioning
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.plan.topology import KEY_GROUPS, Partitioning
 from tests.run_size import scaled
 
 SCHEMA = pa.schema([("word", pa.string()), ("number", pa.int16()), ("row", pa.int64())])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.record_batches import decode_batch, decode_rows, encode_batch, new_memory
+from cutline.snapshot.channel.record_batches import decode_batch, decode_rows, encode_batch, new_memory
 
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces, messages_of
-from snapshot.channel.partitioning import donors_of, key_group, subtask_of_group
-from snapshot.channel.rerouting import (
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces, messages_of
+from cutline.snapshot.channel.partitioning import donors_of, key_group, subtask_of_group
+from cutline.snapshot.channel.rerouting import (
     ChannelEnd,
     NewChannel,
     OldChannel,
@@ -27,8 +27,8 @@ from snapshot.channel.rerouting import (
     Route,
     reroute,
 )
-from snapshot.errors import RestoreRefused
-from snapshot.plan.declarations import Key
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.plan.declarations import Key
 from tests.run_size import scaled
 from tests.snapshot.in_flight import CODEC, channel
 from tests.snapshot.sample import flat, tuples, values

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.send_log import LogMemory, SendLog
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.send_log import LogMemory, SendLog
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.out_of_band_buffers import LARGE_BYTES
-from snapshot.channel.pickles import NotSerialisable
-from snapshot.channel.serialization import Codec, array_header
+from cutline.snapshot.channel.out_of_band_buffers import LARGE_BYTES
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec, array_header
 
 
 @dataclass(frozen=True)

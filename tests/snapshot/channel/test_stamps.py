@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.stamps import OpenStamps, Stamp, StampCounts
+from cutline.snapshot.channel.stamps import OpenStamps, Stamp, StampCounts
 
 STAMPS = st.lists(st.integers(0, 5), max_size=30)
 

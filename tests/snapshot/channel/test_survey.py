@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.survey import ATOMS, CONTAINERS, TooDeep, survey
+from cutline.snapshot.channel.survey import ATOMS, CONTAINERS, TooDeep, survey
 from tests.run_size import scaled
 from tests.snapshot.channel.strange_values import Box, Maker, nested
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.columns import group_keys
-from snapshot.columns.group_keys import GroupKeys, key_type
-from snapshot.errors import NodeError
+from cutline.snapshot.columns import group_keys
+from cutline.snapshot.columns.group_keys import GroupKeys, key_type
+from cutline.snapshot.errors import NodeError
 
 TEXT = st.none() | st.sampled_from(["", "a", "b", "\u00fc", "longer than twelve bytes"])
 BYTES = st.none() | st.sampled_from([b"", b"a", b"\xff" * 20])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.columns.integer_table import IntegerTable
+from cutline.snapshot.columns.integer_table import IntegerTable
 
 INTEGERS = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1), st.integers(0, 300).map(lambda n: n << 54))
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.columns.slot_blocks import BLOCK_SLOTS, CapturedSlots, Fill, SlotBlocks
+from cutline.snapshot.columns.slot_blocks import BLOCK_SLOTS, CapturedSlots, Fill, SlotBlocks
 from tests.run_size import scaled
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator import bounded_history, control, events
-from snapshot.coordinator.bounded_history import HISTORY_MAX, BoundedHistory
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.ids import Subtask
+from cutline.snapshot.coordinator import bounded_history, control, events
+from cutline.snapshot.coordinator.bounded_history import HISTORY_MAX, BoundedHistory
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.ids import Subtask
 from tests.snapshot.led import SETTINGS, Led, of_kind, order
 
 #: Text of each reason; a history without a bound is seen by its size.

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReshapedEdge, Route
-from snapshot.coordinator import deploy_chunks as module
-from snapshot.coordinator.control import Deploy, DeployTaken, RestoredSubtask
-from snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, DeploymentAssembler, deploy_chunks
-from snapshot.coordinator.deployment import Deployment
-from snapshot.coordinator.machine import Phase
-from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.culprit import DeadLetter, FailedMessage, FailedTimer, IsolatedMessages, Suspects
-from snapshot.ids import Subtask
-from snapshot.stored.certificate import ListEntry
-from snapshot.stored.part import Handle
+from cutline.snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReshapedEdge, Route
+from cutline.snapshot.coordinator import deploy_chunks as module
+from cutline.snapshot.coordinator.control import Deploy, DeployTaken, RestoredSubtask
+from cutline.snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, DeploymentAssembler, deploy_chunks
+from cutline.snapshot.coordinator.deployment import Deployment
+from cutline.snapshot.coordinator.machine import Phase
+from cutline.snapshot.coordinator.recovery import fresh_start, plan_restore
+from cutline.snapshot.culprit import DeadLetter, FailedMessage, FailedTimer, IsolatedMessages, Suspects
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.certificate import ListEntry
+from cutline.snapshot.stored.part import Handle
 from tests.snapshot import listed, sample
 from tests.snapshot.led import Led
 from tests.snapshot.sample import TOPOLOGY

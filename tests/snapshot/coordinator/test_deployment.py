@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator import control, events
-from snapshot.coordinator.machine import Outcome, Phase
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.culprit import FailedMessage, Suspects
-from snapshot.ids import ChannelId
-from snapshot.stored.history import Claim
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator.machine import Outcome, Phase
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.culprit import FailedMessage, Suspects
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.stored.history import Claim
 from tests.snapshot.led import ENDED, SETTINGS, Led, of_kind, order
 from tests.snapshot.sample import P, Q
 

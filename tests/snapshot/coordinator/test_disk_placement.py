@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.coordinator.disk_placement import hosts_of, placed_on
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.stored.certificate import LocalVersion
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.coordinator.disk_placement import hosts_of, placed_on
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.certificate import LocalVersion
 
 #: subtasks of two nodes, at three places
 PLACES = {Subtask(node, index): index for node in ("a", "b") for index in range(3)}

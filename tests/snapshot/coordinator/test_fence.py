@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot.coordinator.fence import Fence, FenceState
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence import Fence, FenceState
+from cutline.snapshot.coordinator.fence_events import (
     FenceEffect,
     HistoryListed,
     ListHistory,
     Unpublished,
     WriteBase,
 )
-from snapshot.ids import claim_of_snapshot
-from snapshot.stored.checkpoint import Checkpoint
-from snapshot.stored.history import Base, Claim, history
-from snapshot.testing.exploration.search import search
+from cutline.snapshot.ids import claim_of_snapshot
+from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.history import Base, Claim, history
+from cutline.snapshot.testing.exploration.search import search
 from tests.snapshot.fence_model import Model, Owner, World, by_list
 
 #: More than the largest world below has.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import WriteBase
-from snapshot.stored.history import Base
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.run_store import RunStore
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.fence_events import WriteBase
+from cutline.snapshot.stored.history import Base
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.run_store import RunStore
 
 
 def test_another_base_of_a_claim_is_an_error() -> None:

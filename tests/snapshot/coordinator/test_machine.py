@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator import control, events
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator.fence_events import (
     CheckForClaim,
     ClaimSeen,
     DecideManifest,
@@ -17,13 +17,13 @@ from snapshot.coordinator.fence_events import (
     TakeClaim,
     WriteManifest,
 )
-from snapshot.coordinator.machine import Outcome, Phase
-from snapshot.coordinator.retention import RemovalRequest
-from snapshot.ids import Subtask
-from snapshot.plan.modes import ChannelLogs
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord, first_record_number
-from snapshot.stored.layout import record_path
+from cutline.snapshot.coordinator.machine import Outcome, Phase
+from cutline.snapshot.coordinator.retention import RemovalRequest
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord, first_record_number
+from cutline.snapshot.stored.layout import record_path
 from tests.snapshot.led import BUSY, ENDED, OVER, POLICY, RUN, SETTINGS, Led, of_kind, order, record
 from tests.snapshot.sample import TOPOLOGY, P, Q
 

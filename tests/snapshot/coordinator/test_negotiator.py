@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snapshot.coordinator.negotiator import Negotiator
-from snapshot.ids import Subtask
+from cutline.snapshot.coordinator.negotiator import Negotiator
+from cutline.snapshot.ids import Subtask
 
 SUMS, MORE = Subtask("sums"), Subtask("more")
 

@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import END, Context, Graph, Source
-from snapshot.coordinator.partition_assignment import assign_afresh, assign_again, deal_again
-from snapshot.coordinator.recovery import plan_restore
-from snapshot.coordinator.run_state import Outcome
-from snapshot.errors import RestoreRefused
-from snapshot.node import End
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.partitions import with_partitions
-from snapshot.stored.certificate import SubtaskStatus
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.run_store import RunStore
-from snapshot.testing import Failure, ListSink, ListSource, Pause, Simulator
-from snapshot.testing.history import History
-from snapshot.trace_events import Kind
-from state_backends import MemoryBackend
+from cutline import END, Context, Graph, MemoryBackend, Source
+from cutline.snapshot.coordinator.partition_assignment import assign_afresh, assign_again, deal_again
+from cutline.snapshot.coordinator.recovery import plan_restore
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.node import End
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.partitions import with_partitions
+from cutline.snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import Failure, ListSink, ListSource, Pause, Simulator
 
 POLLING = SubtaskStatus(ended=False, passive=False, has_timers=False, outer_inputs_ended=True, uncommitted=())
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from snapshot.coordinator import control, events
-from snapshot.ids import Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry
 from tests.snapshot import sample
 from tests.snapshot.led import BUSY, Led, order, record
 from tests.snapshot.listed import rows, whole

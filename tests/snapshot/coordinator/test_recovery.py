@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.recovery import ALLOWANCES, fresh_start, plan_restore
-from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Component, Partitioning, Topology
-from snapshot.stored.certificate import OwnStateKind
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import PartKind
+from cutline.snapshot.coordinator.recovery import ALLOWANCES, fresh_start, plan_restore
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Component, Partitioning, Topology
+from cutline.snapshot.stored.certificate import OwnStateKind
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import PartKind
 from tests.snapshot import in_flight, sample
 from tests.snapshot.in_flight import Flight
 from tests.snapshot.listed import keyed_records

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Graph, NodeError
-from snapshot.coordinator.repeated_failures import Counted, Isolated, Poisoned, RepeatedFailures
-from snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import ReceivedEntry, SubtaskRecord, SubtaskStatus
+from cutline import Graph, NodeError
+from cutline.snapshot.coordinator.repeated_failures import Counted, Isolated, Poisoned, RepeatedFailures
+from cutline.snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import ReceivedEntry, SubtaskRecord, SubtaskStatus
 from tests.snapshot.graphs import Passive
 
 A, B = Subtask("a"), Subtask("b")

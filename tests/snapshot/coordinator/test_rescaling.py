@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.partitioning import groups_of, heir_of
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.coordinator.rescaling import inherited, records_by_node, refuse_whole_state
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import OwnStateKind, SubtaskRecord
-from snapshot.stored.list_rules import Lists, list_problems, list_problems_since
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.channel.partitioning import groups_of, heir_of
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.coordinator.rescaling import inherited, records_by_node, refuse_whole_state
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import OwnStateKind, SubtaskRecord
+from cutline.snapshot.stored.list_rules import Lists, list_problems, list_problems_since
+from cutline.snapshot.stored.part import Handle, PartKind
 from tests.run_size import scaled
 from tests.snapshot import sample
 from tests.snapshot.listed import MADE, lists_of_node, own, ranges, rows, whole

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.partitioning import donors_of, heir_of, key_group, subtask_of_group
-from snapshot.channel.rerouting import ReroutedCount
-from snapshot.coordinator.recovery import plan_restore
-from snapshot.coordinator.reshaping import Reshaping, StoredChannels, rerouting_problems, reshaped_edges
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Partitioning, Topology
-from snapshot.stored.certificate import SubtaskStatus
+from cutline.snapshot.channel.frame import PayloadKind
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.partitioning import donors_of, heir_of, key_group, subtask_of_group
+from cutline.snapshot.channel.rerouting import ReroutedCount
+from cutline.snapshot.coordinator.recovery import plan_restore
+from cutline.snapshot.coordinator.reshaping import Reshaping, StoredChannels, rerouting_problems, reshaped_edges
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Partitioning, Topology
+from cutline.snapshot.stored.certificate import SubtaskStatus
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.in_flight import CODEC, Flight, channel, edge, ended, restored, snapshot_of
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from snapshot import Graph
-from snapshot.coordinator.restart_policy import RestartPolicy, Restarts
-from snapshot.culprit import FailedMessage
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Topology
+from cutline import Graph
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy, Restarts
+from cutline.snapshot.culprit import FailedMessage
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Topology
 from tests.snapshot.graphs import Passive
 
 _TOPOLOGY = Topology("g", (), (), ())

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from snapshot import Graph, Node
-from snapshot.coordinator.recovery import explain_restore, plan_restore
-from snapshot.coordinator.restore_plan import Change, EdgeLine, NodeLine
-from snapshot.errors import RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import KEY_GROUPS, Topology
-from snapshot.stored.certificate import OwnStateKind
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.part import rows_part
-from snapshot.stored.topology_record import record_of_topology
+from cutline import Graph, Node
+from cutline.snapshot.coordinator.recovery import explain_restore, plan_restore
+from cutline.snapshot.coordinator.restore_plan import Change, EdgeLine, NodeLine
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import KEY_GROUPS, Topology
+from cutline.snapshot.stored.certificate import OwnStateKind
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.part import rows_part
+from cutline.snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
 from tests.snapshot.sample import TOPOLOGY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.retention import SWEEP_INTERVAL_SECONDS, RemovalRequest, Retention
+from cutline.snapshot.coordinator.retention import SWEEP_INTERVAL_SECONDS, RemovalRequest, Retention
 
 
 def test_the_newest_are_kept() -> None:

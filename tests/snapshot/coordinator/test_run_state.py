@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapshot.coordinator.run_state import Outcome, Phase
+from cutline.snapshot.coordinator.run_state import Outcome, Phase
 
 
 def test_the_words_of_phases_and_outcomes_stay() -> None:

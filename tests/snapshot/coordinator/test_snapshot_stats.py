@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from snapshot.coordinator import control, events
-from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot
-from snapshot.coordinator.snapshot_stats import REPORTS_MAX, SnapshotStats
-from snapshot.ids import first_snapshot_id
-from snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.coordinator import control, events
+from cutline.snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot
+from cutline.snapshot.coordinator.snapshot_stats import REPORTS_MAX, SnapshotStats
+from cutline.snapshot.ids import first_snapshot_id
+from cutline.snapshot.stored.contribution import SnapshotTimings
 from tests.snapshot import sample
 from tests.snapshot.led import POLICY, SETTINGS, Led, order
 from tests.snapshot.sample import P, Q

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.pending_snapshot import Initiator
-from snapshot.coordinator.snapshot_table import SnapshotTable
-from snapshot.ids import Subtask
+from cutline.snapshot.coordinator.pending_snapshot import Initiator
+from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
+from cutline.snapshot.ids import Subtask
 from tests.snapshot.led import BUSY, POLICY, order, record
 from tests.snapshot.sample import TIMINGS, TOPOLOGY, P, Q
 
@@ -63,7 +63,7 @@ def test_a_snapshot_with_state_stays_in_its_block() -> None:
 
 def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next id would be the next claim's: no snapshot is due, or may be asked for, until that claim is taken."""
-    monkeypatch.setattr("snapshot.ids.SNAPSHOT_IDS_PER_CLAIM", 1)
+    monkeypatch.setattr("cutline.snapshot.ids.SNAPSHOT_IDS_PER_CLAIM", 1)
     found = table(interval=2.0)
     found.open(12.0, (), REQUEST)
     found.close_published(3, 13.0)

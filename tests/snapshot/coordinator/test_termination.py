@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.termination import ended_components, is_final
-from snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
+from cutline.snapshot.coordinator.termination import ended_components, is_final
+from cutline.snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
 from tests.snapshot import sample
 from tests.snapshot.led import BUSY, ENDED, OVER, record
 from tests.snapshot.sample import TOPOLOGY, P, Q

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snapshot.coordinator.control import WorkerRegistered
-from snapshot.coordinator.worker_registry import WorkerRegistry
+from cutline.snapshot.coordinator.control import WorkerRegistered
+from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 
 
 def registry(*running: int) -> WorkerRegistry:

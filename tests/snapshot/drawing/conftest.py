@@ -12,4 +12,4 @@ def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matplotlib is not installed, and whoever needs it was not imported yet."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in ("canvas", "plot", "graph_plot"):
-        monkeypatch.delitem(sys.modules, f"snapshot.drawing.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"cutline.snapshot.drawing.{name}", raising=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Topology
-from snapshot.testing.history import History
-from snapshot.trace_events import Kind
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Kind
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import Scribe
 

@@ -17,15 +17,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Text
 
-from snapshot import Graph, Node
-from snapshot.drawing import graph_plot, plot
-from snapshot.drawing.graph_plot import EdgeNote
-from snapshot.drawing.picture import Picture
-from snapshot.drawing.snapshot_card import card_of_snapshot
-from snapshot.plan.compiled_graph import build
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing import ListSink, ListSource
-from snapshot.testing.history import History
+from cutline import Graph, Node
+from cutline.snapshot.drawing import graph_plot, plot
+from cutline.snapshot.drawing.graph_plot import EdgeNote
+from cutline.snapshot.drawing.picture import Picture
+from cutline.snapshot.drawing.snapshot_card import card_of_snapshot
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.history import History
+from cutline.testing import ListSink, ListSource
 from tests.snapshot import sample
 from tests.snapshot.drawing.histories import every_kind, rounds
 from tests.snapshot.testing.scribe import sample_history

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from snapshot.drawing.diagram import Diagram
-from snapshot.ids import ChannelId, Subtask
-from snapshot.testing.history import History
-from snapshot.trace_events import Kind
+from cutline.snapshot.drawing.diagram import Diagram
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Kind
 from tests.snapshot import sample
 from tests.snapshot.drawing.histories import every_kind, ring, rounds
 from tests.snapshot.testing.scribe import Scribe, sample_history, sample_scribe

@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from snapshot import Graph, Node
-from snapshot.drawing import graph_plot
-from snapshot.drawing.canvas import rendered
-from snapshot.drawing.graph_plot import EdgeNote
-from snapshot.drawing.layout import layout, positions
-from snapshot.plan.compiled_graph import build
-from snapshot.testing import ListSink, ListSource
+from cutline import Graph, Node
+from cutline.snapshot.drawing import graph_plot
+from cutline.snapshot.drawing.canvas import rendered
+from cutline.snapshot.drawing.graph_plot import EdgeNote
+from cutline.snapshot.drawing.layout import layout, positions
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.testing import ListSink, ListSource
 
 SVG = "{http://www.w3.org/2000/svg}"
 

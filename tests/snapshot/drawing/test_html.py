@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapshot.drawing.html import card
+from cutline.snapshot.drawing.html import card
 
 
 def test_a_card_holds_its_parts_one_after_another() -> None:

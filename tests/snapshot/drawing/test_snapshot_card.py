@@ -8,15 +8,15 @@ from html.parser import HTMLParser
 import cloudpickle
 import pytest
 
-from snapshot import Snapshot, SnapshotCorrupt
-from snapshot.channel.frame import Buffer
-from snapshot.channel.serialization import Codec
-from snapshot.drawing import snapshot_card
-from snapshot.ids import Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.part import Handle, state_part
-from snapshot.stored.topology_record import record_of_topology
+from cutline import Snapshot, SnapshotCorrupt
+from cutline.snapshot.channel.frame import Buffer
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.drawing import snapshot_card
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.part import Handle, state_part
+from cutline.snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import frame_of_pieces, messages_of
-from snapshot.channel.serialization import Codec
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
-from snapshot.independent.composed_cut import plan_cut
-from snapshot.independent.record_files import RecordFiles
-from snapshot.independent.recovery_report import compare, report_of
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.modes import ChannelLogs
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus, problems
-from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record, first_record_number
-from snapshot.stored.part import Handle, PartKind, channel_part, decode_frames, state_part
-from snapshot.stored.recovery_report import Relation
-from snapshot.stored.run_store import RunStore
-from state_backends import MemoryBackend
+from cutline import MemoryBackend
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import frame_of_pieces, messages_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.independent.composed_cut import plan_cut
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.independent.recovery_report import compare, report_of
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.modes import ChannelLogs
+from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus, problems
+from cutline.snapshot.stored.independent_record import (
+    IndependentRecord,
+    decode_record,
+    encode_record,
+    first_record_number,
+)
+from cutline.snapshot.stored.part import Handle, PartKind, channel_part, decode_frames, state_part
+from cutline.snapshot.stored.recovery_report import Relation
+from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot.testing.recorded import recorded
 
 CODEC = Codec()

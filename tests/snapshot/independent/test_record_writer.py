@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
-from snapshot.independent.record_writer import Decisions, RecordWriter
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import first_record_number
-from snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
+from cutline.snapshot.independent.record_writer import Decisions, RecordWriter
+from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import first_record_number
+from cutline.snapshot.stored.part import Handle, PartKind
 
 A, B, C = Subtask("a"), Subtask("b"), Subtask("c")
 AB, BC = ChannelId(A, B), ChannelId(B, C)

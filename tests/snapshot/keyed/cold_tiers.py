@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from snapshot.keyed.row_store import Job, RowStore, Writer
-from snapshot.testing.cold_memory import LateWriter, MemoryRowStore
+from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.row_store import Job, RowStore, Writer
+from cutline.snapshot.testing.cold_memory import LateWriter, MemoryRowStore
 
 _FEW: Final = ColdLimits(memtable_rows=4, cached_rows=6, checked_keys=1, near_timers=4, loaded_timers=2)
 

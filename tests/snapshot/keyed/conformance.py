@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from snapshot.keyed.merging import merged
-from snapshot.keyed.segment import Segment
-from snapshot.subtask.timers import NO_KEY
+from cutline.snapshot.keyed.merging import merged
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.subtask.timers import NO_KEY
 from tests.run_size import scaled
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, TierMaker
 

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from snapshot.channel.serialization import Codec
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.encoding import encoding
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.segment import Segment
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.encoding import encoding
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 ALL_GROUPS = range(KEY_GROUPS)
 CODEC = Codec()

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.partitioning import groups_of
-from snapshot.channel.serialization import Codec
-from snapshot.ids import Subtask
-from snapshot.keyed import encoding
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.keyed.memtable import Memtable
-from snapshot.keyed.row_store import Steps
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind
-from snapshot.keyed.segment import Segment
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.keyed.states import Plus
-from snapshot.plan.declarations import Key
-from snapshot.state import ListState, MapState, ReducingState, ValueState
-from snapshot.subtask.timers import Timers
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.partitioning import groups_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed import encoding
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.keyed.memtable import Memtable
+from cutline.snapshot.keyed.row_store import Steps
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.states import Plus
+from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.state import ListState, MapState, ReducingState, ValueState
+from cutline.snapshot.subtask.timers import Timers
 
 CODEC = Codec()
 SUBTASK = Subtask("node")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from snapshot.channel import key_hash
-from snapshot.keyed import decoding, encoding, merging, rows_codec, segment
-from snapshot.keyed.rows import CapturedRows
-from snapshot.keyed.segment import Segment
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel import key_hash
+from cutline.snapshot.keyed import decoding, encoding, merging, rows_codec, segment
+from cutline.snapshot.keyed.rows import CapturedRows
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed import histories, properties
 
 Patch = pytest.MonkeyPatch

@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.key_hash import hash_keys, stable_hash
-from snapshot.channel.partitioning import groups_of, key_group, subtask_of_group
-from snapshot.errors import SnapshotAborted
-from snapshot.keyed import merging
-from snapshot.keyed.rows import CapturedRows, DirtyTable
-from snapshot.keyed.rows_codec import decode_key, encode_key, encode_keys
-from snapshot.keyed.segment import Piece, Segment, decode_piece, pieces_of
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.key_hash import hash_keys, stable_hash
+from cutline.snapshot.channel.partitioning import groups_of, key_group, subtask_of_group
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.keyed import merging
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable
+from cutline.snapshot.keyed.rows_codec import decode_key, encode_key, encode_keys
+from cutline.snapshot.keyed.segment import Piece, Segment, decode_piece, pieces_of
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import SPECS, Capture, encoded, histories, keys, model_of, rows_in
 
 #: One failure is enough, and it is not shrunk: a mutant's failure is shown to nobody.

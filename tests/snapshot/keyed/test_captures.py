@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from snapshot.keyed.keyed_states import SWEPT_MAX
-from snapshot.keyed.rows import DirtyTable
+from cutline.snapshot.keyed.keyed_states import SWEPT_MAX
+from cutline.snapshot.keyed.rows import DirtyTable
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, dirty_tables, encoded
 
 

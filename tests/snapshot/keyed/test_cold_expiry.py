@@ -8,17 +8,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.keyed.cold_expiry import SWEPT_MAX
-from snapshot.keyed.cold_restore import ingested_rows
-from snapshot.keyed.cold_values import EXPIRY_STEPS, index_times
-from snapshot.keyed.row_keys import (
+from cutline.snapshot.keyed.cold_expiry import SWEPT_MAX
+from cutline.snapshot.keyed.cold_restore import ingested_rows
+from cutline.snapshot.keyed.cold_values import EXPIRY_STEPS, index_times
+from cutline.snapshot.keyed.row_keys import (
     EXPIRIES_START,
     expiry_heads_of,
     expiry_row,
     timer_heads_of,
     timer_row,
 )
-from snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.segment import Segment
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 

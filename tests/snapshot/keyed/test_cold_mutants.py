@@ -6,15 +6,15 @@ from types import ModuleType
 
 import pytest
 
-from snapshot.keyed import cold_expiry, encoding
-from snapshot.keyed.cold_expiry import ExpiredRows
-from snapshot.keyed.cold_tier import ColdTier
-from snapshot.keyed.cold_timers import ColdTimers
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.keyed.memtable import Memtable, MemtableGate
-from snapshot.keyed.row_table import RowTable
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.timers import Timers
+from cutline.snapshot.keyed import cold_expiry, encoding
+from cutline.snapshot.keyed.cold_expiry import ExpiredRows
+from cutline.snapshot.keyed.cold_tier import ColdTier
+from cutline.snapshot.keyed.cold_timers import ColdTimers
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.keyed.memtable import Memtable, MemtableGate
+from cutline.snapshot.keyed.row_table import RowTable
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.timers import Timers
 from tests.mutation import Mutant, require_all_pass, require_teeth
 from tests.snapshot.keyed import test_cold_expiry, test_cold_tier, test_cold_timers
 

@@ -7,19 +7,19 @@ from typing import cast
 
 import pytest
 
-from snapshot.channel.partitioning import key_group
-from snapshot.errors import SnapshotAborted
-from snapshot.graph import Graph
-from snapshot.ids import Subtask
-from snapshot.keyed.encoding import CHUNK_ROWS
-from snapshot.keyed.memtable import Memtable
-from snapshot.keyed.row_store import Steps, removing
-from snapshot.keyed.segment import Segment, no_rows
-from snapshot.node import Context, Node, Source
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.replaying import Replayer
-from snapshot.subtask.reports import RowsSealed
-from snapshot.testing.cold_memory import MemoryRowStore
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.encoding import CHUNK_ROWS
+from cutline.snapshot.keyed.memtable import Memtable
+from cutline.snapshot.keyed.row_store import Steps, removing
+from cutline.snapshot.keyed.segment import Segment, no_rows
+from cutline.snapshot.node import Context, Node, Source
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.replaying import Replayer
+from cutline.snapshot.subtask.reports import RowsSealed
+from cutline.snapshot.testing.cold_memory import MemoryRowStore
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, encoded

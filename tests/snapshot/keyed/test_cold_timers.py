@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.segment import Segment
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
@@ -117,7 +117,7 @@ def test_only_stored_timers_leave_tombstones() -> None:
 
 def test_a_timer_without_a_key_is_not_late() -> None:
     """It stays in memory, and far timers before it fire before it."""
-    from snapshot.subtask.timers import NO_KEY
+    from cutline.snapshot.subtask.timers import NO_KEY
 
     cold = _Cold(_captured(5, 6, 7))
     cold.timers.register(6.5, NO_KEY)

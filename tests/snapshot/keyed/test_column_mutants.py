@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.columns import reductions
-from snapshot.columns.key_slots import KeySlots
-from snapshot.columns.slot_blocks import CapturedSlots, SlotBlocks
-from snapshot.keyed import column_table, dirty_columns, key_columns
-from snapshot.keyed.column_table import ColumnTable
+from cutline.snapshot.columns import reductions
+from cutline.snapshot.columns.key_slots import KeySlots
+from cutline.snapshot.columns.slot_blocks import CapturedSlots, SlotBlocks
+from cutline.snapshot.keyed import column_table, dirty_columns, key_columns
+from cutline.snapshot.keyed.column_table import ColumnTable
 from tests.mutation import Mutant, require_all_pass, require_teeth
 from tests.snapshot.keyed import test_columns
 

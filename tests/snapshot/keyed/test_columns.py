@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from snapshot.columns import slot_blocks
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.keyed import column_table
-from snapshot.keyed.column_table import ColumnTable
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.dirty_columns import DirtyColumns
-from snapshot.keyed.encoding import encoding
-from snapshot.keyed.row_store import Steps
-from snapshot.keyed.segment import Segment
-from snapshot.state import ReducingState
+from cutline.snapshot.columns import slot_blocks
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.keyed import column_table
+from cutline.snapshot.keyed.column_table import ColumnTable
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.dirty_columns import DirtyColumns
+from cutline.snapshot.keyed.encoding import encoding
+from cutline.snapshot.keyed.row_store import Steps
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.state import ReducingState
 from tests.snapshot.keyed.keyed_subtask import CODEC, KeyedSubtask
 
 BLOCK = slot_blocks.BLOCK_SLOTS

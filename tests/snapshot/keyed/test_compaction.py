@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.keyed.compaction import SEGMENTS_MAX, SegmentSize, choose_compaction
+from cutline.snapshot.keyed.compaction import SEGMENTS_MAX, SegmentSize, choose_compaction
 
 #: Bytes of the state in the models.
 STATE = 1_000_000

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import encoded
 
 TOTAL, LAST = StateSpec("total", StateKind.REDUCING), StateSpec("last", StateKind.VALUE, ttl=5.0)

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot.channel.partitioning import key_group
-from snapshot.errors import SnapshotAborted
-from snapshot.keyed.encoding import CHUNK_ROWS, encoding
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.errors import SnapshotAborted
+from cutline.snapshot.keyed.encoding import CHUNK_ROWS, encoding
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import CODEC, SPECS, Rows, encoded, rows_in
 
 ALL = range(KEY_GROUPS)

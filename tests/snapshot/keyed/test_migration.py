@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import NodeError
-from snapshot.ids import Subtask
-from snapshot.key_groups import keyGroup
-from snapshot.keyed.heap import HeapTier
-from snapshot.keyed.migration import is_stale, migrated, regrouped
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.segment import Segment
-from snapshot.keyed.state_rules import StateOwner
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.key_groups import keyGroup
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.migration import is_stale, migrated, regrouped
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.histories import CODEC, encoded, rows_in
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, TierMaker

@@ -8,7 +8,7 @@ import msgpack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.keyed.row_keys import (
+from cutline.snapshot.keyed.row_keys import (
     EXPIRIES_START,
     TIMERS_END,
     TIMERS_START,

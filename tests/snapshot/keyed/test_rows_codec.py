@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.keyed.rows_codec import (
+from cutline.snapshot.keyed.rows_codec import (
     NOT_DECODABLE,
     bytes_of,
     decode_key,

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.record_batches import encode_batch
-from snapshot.errors import SnapshotCorrupt
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.keyed.segment import Segment, clipped, concatenated, decode_piece, no_rows, pieces_of, row_batch
-from snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.channel.record_batches import encode_batch
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.segment import Segment, clipped, concatenated, decode_piece, no_rows, pieces_of, row_batch
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import encoded, histories
 
 TOTAL = StateSpec("total", StateKind.REDUCING)

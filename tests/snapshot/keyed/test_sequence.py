@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from snapshot.keyed.heap import HeapTier
-from snapshot.keyed.segment import Segment
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.segment import Segment
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, TierMaker
 

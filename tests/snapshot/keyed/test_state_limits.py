@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from snapshot.errors import NodeError
-from snapshot.keyed import row_table, state_rules, table
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.keyed import row_table, state_rules, table
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
 

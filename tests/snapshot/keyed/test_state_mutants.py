@@ -6,15 +6,15 @@ from types import ModuleType
 
 import pytest
 
-from snapshot.keyed import row_table, states
-from snapshot.keyed.heap import RestoredRows
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.keyed.list_table import ListTable, TimedListTable
-from snapshot.keyed.nested_table import NestedTable
-from snapshot.keyed.row_table import RowTable
-from snapshot.keyed.state_rules import StateRules
-from snapshot.keyed.table import StateTable
-from snapshot.subtask.timers import Timers
+from cutline.snapshot.keyed import row_table, states
+from cutline.snapshot.keyed.heap import RestoredRows
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
+from cutline.snapshot.keyed.nested_table import NestedTable
+from cutline.snapshot.keyed.row_table import RowTable
+from cutline.snapshot.keyed.state_rules import StateRules
+from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.subtask.timers import Timers
 from tests.mutation import Mutant, require_all_pass, require_teeth
 from tests.snapshot.keyed import test_captures, test_states
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from snapshot.errors import GraphError, NodeError, RestoreRefused
+from cutline.snapshot.errors import GraphError, NodeError, RestoreRefused
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from snapshot.columns import slot_blocks
-from snapshot.keyed import column_table
-from snapshot.keyed.heap import HeapTier
-from snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
+from cutline.snapshot.columns import slot_blocks
+from cutline.snapshot.keyed import column_table
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.conformance import TierMachine, conformance
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask

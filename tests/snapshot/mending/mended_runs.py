@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot import Context, Graph, Node, Snapshot
-from snapshot.channel.serialization import Codec
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.run_store import RunStore
-from snapshot.testing import ListSink, ListSource, Simulator
-from snapshot.testing.steps import Deliver, Initiate, Poll, Quiesce, Step
+from cutline import Context, Graph, Node, Snapshot
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.testing.steps import Deliver, Initiate, Poll, Quiesce, Step
+from cutline.testing import ListSink, ListSource, Simulator
 
 RUN = "mended"
 

@@ -14,21 +14,20 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from barrier_runtime import SnapshotEditor
-from snapshot import Context, Graph, InputLogging, Node, NodeError, Snapshot
-from snapshot.coordinator.run_state import Outcome
-from snapshot.errors import RestoreRefused
-from snapshot.mending import compacted_input
-from snapshot.plan.modes import ModeWish
-from snapshot.steps.determinants import Began, Compacted, Read, decode_step
-from snapshot.stored.own_changes import decode_changes
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.checkers import judge
-from snapshot.testing.history import History
-from snapshot.testing.payload import unpack
-from snapshot.testing.steps import Crash, RequestSnapshot
-from snapshot.worker import restored_parts
-from state_backends.verify import verify_run
+from cutline import Context, Graph, InputLogging, Node, NodeError, Snapshot, SnapshotEditor
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.mending import compacted_input
+from cutline.snapshot.plan.modes import ModeWish
+from cutline.snapshot.steps.determinants import Began, Compacted, Read, decode_step
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.testing.checkers import judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.steps import Crash, RequestSnapshot
+from cutline.snapshot.worker import restored_parts
+from cutline.state_backends.verify import verify_run
+from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.mending.mended_runs import in_memory, opened
 from tests.snapshot.testing.replayed import SCHEMA, Relay, Slices, word_of

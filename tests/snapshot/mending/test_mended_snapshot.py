@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from snapshot import Snapshot
-from snapshot.keyed.encoding import _FREED_ROWS
-from snapshot.keyed.rows import StateKind, StateSpec
-from snapshot.mending.mended_snapshot import MendedSnapshot
-from snapshot.mending.rows import RowEdits
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ChannelWaves
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.run_store import RunStore
+from cutline import Snapshot
+from cutline.snapshot.keyed.encoding import _FREED_ROWS
+from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.mending.mended_snapshot import MendedSnapshot
+from cutline.snapshot.mending.rows import RowEdits
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ChannelWaves
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
 from tests.snapshot.keyed.histories import encoded
 from tests.snapshot.sample import PQ, QP

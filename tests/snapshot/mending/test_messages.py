@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import encoded_messages, frame_of_end, messages_of
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError
-from snapshot.mending.messages import dropped, renumbered, renumbered_waves, replaced
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import encoded_messages, frame_of_end, messages_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.mending.messages import dropped, renumbered, renumbered_waves, replaced
 from tests.snapshot import sample
 
 CODEC = Codec()

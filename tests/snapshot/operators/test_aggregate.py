@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import GraphError, KeyedAggregate, NodeError, RestoreRefused
-from snapshot.channel.serialization import Codec
-from snapshot.graph import Graph
-from snapshot.keyed.decoding import rows_of
-from snapshot.node import END, Context, End, Node, Source
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.subtask.events import SnapshotRequested
-from snapshot.subtask.reports import RowsCaptured
+from cutline import GraphError, KeyedAggregate, NodeError, RestoreRefused
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.node import END, Context, End, Node, Source
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.subtask.events import SnapshotRequested
+from cutline.snapshot.subtask.reports import RowsCaptured
 from tests.snapshot.hosted import Hosted, only, state_of
 from tests.snapshot.keyed.keyed_subtask import encoded
 

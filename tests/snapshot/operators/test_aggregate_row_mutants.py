@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot import KeyedAggregate
-from snapshot.columns.slot_blocks import SlotBlocks
-from snapshot.keyed import encoding
-from snapshot.keyed.cold_tier import ColdTier
-from snapshot.keyed.row_grouping import RowGrouping
-from snapshot.operators import groups
-from snapshot.operators.groups import Groups
+from cutline import KeyedAggregate
+from cutline.snapshot.columns.slot_blocks import SlotBlocks
+from cutline.snapshot.keyed import encoding
+from cutline.snapshot.keyed.cold_tier import ColdTier
+from cutline.snapshot.keyed.row_grouping import RowGrouping
+from cutline.snapshot.operators import groups
+from cutline.snapshot.operators.groups import Groups
 from tests.mutation import Mutant, require_all_pass, require_teeth
 from tests.snapshot.operators import test_aggregate_rows
 

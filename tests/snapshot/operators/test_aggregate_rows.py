@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import KeyedAggregate
-from snapshot.channel.partitioning import key_group
-from snapshot.channel.serialization import Codec
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.heap import HeapTier
-from snapshot.keyed.segment import Segment
+from cutline import KeyedAggregate
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.segment import Segment
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, TierMaker, encoded
 from tests.snapshot.operators.test_aggregate import KEYED, ROWS, approximately, expected, of

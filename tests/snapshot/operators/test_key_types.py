@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot import KeyedAggregate, PartialAggregate
-from snapshot.coordinator.run_state import Outcome
-from snapshot.graph import Graph
-from snapshot.testing import Failure, ListSink, ListSource, Pause, Simulator
+from cutline import KeyedAggregate, PartialAggregate
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.graph import Graph
+from cutline.testing import Failure, ListSink, ListSource, Pause, Simulator
 from tests.snapshot.columns.test_group_keys import VALUES
 
 _SUMS = {"s": ("v", "sum")}

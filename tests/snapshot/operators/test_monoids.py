@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Count, First, GraphError, Last, Max, Min, Monoid, Sum, TopK
-from snapshot.operators.monoid import as_monoid, size_of
+from cutline import Count, First, GraphError, Last, Max, Min, Monoid, Sum, TopK
+from cutline.snapshot.operators.monoid import as_monoid, size_of
 
 _INTS = st.integers(-(10**20), 10**20)
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from snapshot.testing import CheckFailed
+from cutline.testing import CheckFailed
 from tests.source_files import ROOT
 
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import GraphError, KeyedAggregate, NodeError, PartialAggregate, RestoreRefused
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame
-from snapshot.channel.serialization import Codec
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.operators.groups import TOTALS
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.events import SnapshotRequested, Started
-from snapshot.subtask.machine import Status
+from cutline import GraphError, KeyedAggregate, NodeError, PartialAggregate, RestoreRefused
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.operators.groups import TOTALS
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.events import SnapshotRequested, Started
+from cutline.snapshot.subtask.machine import Status
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 from tests.snapshot.operators.test_aggregate import (
     INT_MAX,
@@ -227,7 +227,7 @@ def _sent_by(host: Hosted, end: ChannelSender, now: float) -> list[dict[str, Any
 
 def test_a_great_many_groups_are_forgotten_when_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what a partial aggregate keeps would grow with all keys there ever were."""
-    monkeypatch.setattr("snapshot.operators.aggregate._KNOWN_GROUPS_MAX", 100)
+    monkeypatch.setattr("cutline.snapshot.operators.aggregate._KNOWN_GROUPS_MAX", 100)
     partial = PartialAggregate("k", aggregates=COUNT_AND_SUM, rows=1)
     host = chained(partial, KeyedAggregate("k", aggregates=COUNT_AND_SUM), NUMBERS)
     node, context = host.node("partial"), host["partial"].context

@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from snapshot import Context, Graph, NodeError, PersistentAggregate, Sum
-from snapshot.errors import GraphError
-from snapshot.testing import ListSource, Simulator
-from state_backends import MemoryStore
+from cutline import Context, Graph, MemoryStore, NodeError, PersistentAggregate, Sum
+from cutline.snapshot.errors import GraphError
+from cutline.testing import ListSource, Simulator
 
 
 class _Keys:

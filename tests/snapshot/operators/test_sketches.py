@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from snapshot import GraphError, HyperLogLog, Monoid, Quantiles, Theta
-from snapshot.operators.monoid import Accumulator
-from snapshot.testing import CheckFailed, checkMonoid
+from cutline import GraphError, HyperLogLog, Monoid, Quantiles, Theta
+from cutline.snapshot.operators.monoid import Accumulator
+from cutline.testing import CheckFailed, checkMonoid
 from tests.run_size import scaled
 
 _VALUES = st.integers(-(1 << 63), (1 << 63) - 1) | st.floats() | st.text(st.characters(exclude_categories=["Cs"]))

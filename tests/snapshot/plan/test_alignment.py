@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Graph, GraphError
-from snapshot.plan.alignment import parse_alignment
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.topology import UNALIGNED, Alignment, Topology
+from cutline import Graph, GraphError
+from cutline.snapshot.plan.alignment import parse_alignment
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.topology import UNALIGNED, Alignment, Topology
 from tests.snapshot.graphs import Passive, Shape, reaches, shapes
 
 ALIGNED = Alignment(aligned=True, timeout=None)

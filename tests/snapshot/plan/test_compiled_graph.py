@@ -5,10 +5,10 @@ from __future__ import annotations
 import cloudpickle
 import pyarrow as pa
 
-from snapshot import END, Context, Graph, Sink, Source
-from snapshot.node import End
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Component, Partitioning
+from cutline import END, Context, Graph, Sink, Source
+from cutline.snapshot.node import End
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Component, Partitioning
 from tests.snapshot.graphs import Passive
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from snapshot.plan.components import mark_reachable, strong_components
+from cutline.snapshot.plan.components import mark_reachable, strong_components
 from tests.snapshot.graphs import Shape, reaches, shapes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot import Graph
+from cutline import Graph
 from tests.snapshot.graphs import Passive
 
 

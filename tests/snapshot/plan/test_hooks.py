@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Node, Sink, Source
-from snapshot.node import Guarantee
-from snapshot.plan.validation import hook_problems
+from cutline import Context, Node, Sink, Source
+from cutline.snapshot.node import Guarantee
+from cutline.snapshot.plan.validation import hook_problems
 
 
 class OneOfThePair(Node):

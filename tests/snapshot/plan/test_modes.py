@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot import (
+from cutline import (
     ChannelLogs,
     Context,
     Deltas,
@@ -15,14 +15,15 @@ from snapshot import (
     GraphError,
     InputLogging,
     KeyedAggregate,
+    MemoryStore,
     Node,
     PersistentState,
     Sink,
 )
-from snapshot.operators.monoids import Count
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.modes import (
+from cutline.snapshot.operators.monoids import Count
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.modes import (
     MonoidClocks,
     has_steps,
     memory_of,
@@ -32,10 +33,9 @@ from snapshot.plan.modes import (
     record_of_mode,
     state_multiple,
 )
-from snapshot.plan.topology import ALIGNED
-from snapshot.stored.topology_record import record_of_topology, topology_of_record
-from snapshot.testing import ListSink, ListSource
-from state_backends import MemoryStore
+from cutline.snapshot.plan.topology import ALIGNED
+from cutline.snapshot.stored.topology_record import record_of_topology, topology_of_record
+from cutline.testing import ListSink, ListSource
 from tests.snapshot.testing.replayed import SCHEMA, Each, Relay, Slices
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from snapshot.plan.schemas import to_arrow_schema
+from cutline.snapshot.plan.schemas import to_arrow_schema
 
 
 def test_every_type_is_read() -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, Subtask
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Partitioning, Topology
-from snapshot.stored.topology_record import record_of_topology, topology_of_record
+from cutline import Context, Graph, Subtask
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Partitioning, Topology
+from cutline.snapshot.stored.topology_record import record_of_topology, topology_of_record
 from tests.snapshot.graphs import Passive, Shape, reaches, shapes
 
 
@@ -113,8 +113,8 @@ def test_a_record_is_read_without_users_modules() -> None:
     data = Codec(safe=True).encode(record_of_topology(build(pipeline(), 2.5).topology))
     program = (
         "import sys\n"
-        "from snapshot.channel.serialization import Codec\n"
-        "from snapshot.stored.topology_record import topology_of_record\n"
+        "from cutline.snapshot.channel.serialization import Codec\n"
+        "from cutline.snapshot.stored.topology_record import topology_of_record\n"
         f"print(topology_of_record(Codec(safe=True).decode({data!r})).nodes[0].class_name)\n"
         "assert 'tests' not in sys.modules"
     )

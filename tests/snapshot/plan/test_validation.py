@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, GraphError, Node, PersistentAggregate, Sum
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.validation import NAME_CHARACTERS_MAX, PARALLELISM_MAX, name_problem
-from snapshot.testing import ListSink, ListSource
-from state_backends import MemoryStore
+from cutline import Context, Graph, GraphError, MemoryStore, Node, PersistentAggregate, Sum
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.validation import NAME_CHARACTERS_MAX, PARALLELISM_MAX, name_problem
+from cutline.testing import ListSink, ListSource
 from tests.snapshot.graphs import Passive
 
 

@@ -18,8 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.serialization import Codec
-from snapshot.steps.message_hash import BLOCK_MESSAGES, ChannelHash, NamedHash, content_hash, content_hashes, packed
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.steps.message_hash import (
+    BLOCK_MESSAGES,
+    ChannelHash,
+    NamedHash,
+    content_hash,
+    content_hashes,
+    packed,
+)
 from tests.run_size import scaled
 
 OLD, NEW, NEWER = (datetime.datetime(2026, 1, day, tzinfo=datetime.UTC) for day in (1, 2, 3))

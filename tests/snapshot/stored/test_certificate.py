@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, problems
-from snapshot.stored.part import PartKind
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, problems
+from cutline.snapshot.stored.part import PartKind
 from tests.snapshot import sample
 
 CHANNELS = (sample.PQ, sample.QP)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import (
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_answers import perform
+from cutline.snapshot.coordinator.fence_events import (
     Continue,
     FenceEffect,
     ListClaims,
@@ -21,14 +21,14 @@ from snapshot.coordinator.fence_events import (
     TakeClaim,
     WriteBase,
 )
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import first_snapshot_id
-from snapshot.stored import layout
-from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
-from snapshot.stored.history import Base, Claim, history
-from snapshot.stored.manifest import Aborted
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import first_snapshot_id
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
+from cutline.snapshot.stored.history import Base, Claim, history
+from cutline.snapshot.stored.manifest import Aborted
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.run_store import RunStore, stored_history
 from tests.snapshot import sample
 
 #: Starts of the old run below.

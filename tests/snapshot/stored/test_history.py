@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import first_snapshot_id
-from snapshot.stored.history import Base, history
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import first_snapshot_id
+from cutline.snapshot.stored.history import Base, history
 
 
 @st.composite

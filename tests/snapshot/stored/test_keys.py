@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from snapshot.stored import keys
-from snapshot.stored.keys import StoredArray, StoredMap
+from cutline.snapshot.stored import keys
+from cutline.snapshot.stored.keys import StoredArray, StoredMap
 
 #: {record: its stored names, in the stored order}
 NAMES = {

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot.ids import Subtask
-from snapshot.stored import layout
-from snapshot.stored.backend import check_path
-from snapshot.stored.part import own_part, rows_part
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import check_path
+from cutline.snapshot.stored.part import own_part, rows_part
 from tests.snapshot import sample
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300) | st.text(

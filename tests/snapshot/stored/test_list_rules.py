@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.ids import Subtask
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, problems
-from snapshot.stored.list_rules import Lists, list_problems, list_problems_since
-from snapshot.stored.part import Handle
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, problems
+from cutline.snapshot.stored.list_rules import Lists, list_problems, list_problems_since
+from cutline.snapshot.stored.part import Handle
 from tests.snapshot import sample
 from tests.snapshot.listed import MADE, keyed_records, lists_of_node, own, ranges, rows, whole
 

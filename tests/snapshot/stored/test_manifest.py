@@ -7,10 +7,10 @@ from dataclasses import replace
 import msgpack
 import pytest
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored.certificate import ChannelWaves, OwnStateKind
-from snapshot.stored.envelope import MANIFEST_MAGIC, seal
-from snapshot.stored.manifest import (
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored.certificate import ChannelWaves, OwnStateKind
+from cutline.snapshot.stored.envelope import MANIFEST_MAGIC, seal
+from cutline.snapshot.stored.manifest import (
     SUBTASK_RECORD,
     Aborted,
     decode_manifest,

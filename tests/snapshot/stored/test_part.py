@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.record_batches import OpenBatches
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.envelope import ENVELOPE_BYTES, seal, unseal
-from snapshot.stored.part import (
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.record_batches import OpenBatches
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.envelope import ENVELOPE_BYTES, seal, unseal
+from cutline.snapshot.stored.part import (
     HANDLE,
     Handle,
     PartKind,

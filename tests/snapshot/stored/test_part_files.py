@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored import layout
-from snapshot.stored.part import Part, own_part, rows_part
-from snapshot.stored.part_files import PartFiles
-from state_backends import FileSystemBackend
+from cutline import FileSystemBackend
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.part import Part, own_part, rows_part
+from cutline.snapshot.stored.part_files import PartFiles
 from tests.snapshot import sample
 from tests.snapshot.stored.test_run_store import Apart
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from snapshot.coordinator import events
-from snapshot.coordinator.fence_events import RestoreFrom
-from snapshot.coordinator.machine import Outcome
-from snapshot.stored import layout
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.run_store import RunStore, pinned_off_chain, restorable, stored_history
-from snapshot.stored.snapshot_edits import remove_snapshot, set_pinned
-from state_backends import MemoryBackend
-from state_backends.verify import verify_run
+from cutline import MemoryBackend
+from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from cutline.snapshot.coordinator import events
+from cutline.snapshot.coordinator.fence_events import RestoreFrom
+from cutline.snapshot.coordinator.machine import Outcome
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.run_store import RunStore, pinned_off_chain, restorable, stored_history
+from cutline.snapshot.stored.snapshot_edits import remove_snapshot, set_pinned
+from cutline.state_backends.verify import verify_run
 from tests.snapshot import sample
 from tests.snapshot.led import RUN, Led, of_kind, order
 

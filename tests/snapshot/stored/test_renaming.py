@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from snapshot import Graph
-from snapshot.plan.compiled_graph import build
-from snapshot.plan.topology import Topology
-from snapshot.stored.renaming import with_present_names
-from snapshot.stored.topology_record import record_of_topology, topology_of_record
+from cutline import Graph
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.renaming import with_present_names
+from cutline.snapshot.stored.topology_record import record_of_topology, topology_of_record
 from tests.snapshot import sample
 from tests.snapshot.graphs import Passive
 

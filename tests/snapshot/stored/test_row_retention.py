@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.retention import Retention
-from snapshot.errors import SnapshotCorrupt
-from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import own_part, rows_part
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore
+from cutline.snapshot.coordinator.retention import Retention
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.part import own_part, rows_part
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
 from tests.snapshot.stored.test_run_store import Apart
 

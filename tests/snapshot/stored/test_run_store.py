@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.errors import SnapshotCorrupt
-from snapshot.stored import layout
-from snapshot.stored.backend import StateBackend
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.envelope import pack_plain, seal
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.part import Handle, state_part
-from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import CLAIM_MAGIC, RunStore, runs
-from state_backends import FileSystemBackend, MemoryBackend
+from cutline import FileSystemBackend, MemoryBackend
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.backend import StateBackend
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.envelope import pack_plain, seal
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Aborted, Manifest
+from cutline.snapshot.stored.part import Handle, state_part
+from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.run_store import CLAIM_MAGIC, RunStore, runs
 from tests.snapshot import sample
 
 OTHER_ID = sample.SNAPSHOT_ID + 1

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.frame_codec import frame_of_batch
-from snapshot.channel.serialization import Codec
-from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import Handle, Part, PartKind, _part, channel_part, encode_frames
-from snapshot.stored.snapshot import Snapshot
-from snapshot.stored.topology_record import record_of_topology
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame_codec import frame_of_batch
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.stored.part import Handle, Part, PartKind, _part, channel_part, encode_frames
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
 
 

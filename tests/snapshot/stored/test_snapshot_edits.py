@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.errors import Fenced, SnapshotCorrupt, SnapshotInUse
-from snapshot.stored import layout
-from snapshot.stored.envelope import unpack_plain, unseal
-from snapshot.stored.history import Base, Claim
-from snapshot.stored.manifest import Aborted
-from snapshot.stored.pins import PIN_MAGIC, PinKind
-from snapshot.stored.run_store import RunStore, stored_history
-from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
-from state_backends import MemoryBackend
-from state_backends.verify import verify_run
+from cutline import MemoryBackend
+from cutline.snapshot.errors import Fenced, SnapshotCorrupt, SnapshotInUse
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.envelope import unpack_plain, unseal
+from cutline.snapshot.stored.history import Base, Claim
+from cutline.snapshot.stored.manifest import Aborted
+from cutline.snapshot.stored.pins import PIN_MAGIC, PinKind
+from cutline.snapshot.stored.run_store import RunStore, stored_history
+from cutline.snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
+from cutline.state_backends.verify import verify_run
 from tests.snapshot import sample
 
 FIRST, SECOND, THIRD = IDS = tuple(range(sample.SNAPSHOT_ID, sample.SNAPSHOT_ID + 3))

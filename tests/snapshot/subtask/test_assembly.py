@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot import Graph
-from snapshot.errors import GraphError
-from snapshot.ids import Subtask
+from cutline import Graph
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.ids import Subtask
 from tests.snapshot.graphs import Passive
 from tests.snapshot.hosted import Hosted
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.progress import WorkerProgress
-from snapshot.errors import NodeError
-from snapshot.ids import Subtask
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.timers import Timers
+from cutline.barrier_runtime.control_codec import decode_message, encode_message
+from cutline.barrier_runtime.progress import WorkerProgress
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.timers import Timers
 
 
 class _Level(IntEnum):

@@ -7,11 +7,11 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.operators.monoids import Count
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.subtask.difference_gate import DifferenceGate
-from snapshot.testing.simulation.kept_totals import KeptTotals
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.operators.monoids import Count
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.subtask.difference_gate import DifferenceGate
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 
 _BYTES_MAX = 1000
 

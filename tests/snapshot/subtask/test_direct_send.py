@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.channel_sender import MESSAGE_BYTES_MAX, ChannelSender
-from snapshot.channel.frame import Marker
-from snapshot.channel.frame_codec import encoded_frame, messages_of
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.partitioning import HashPartitioner, Partitioner, partitioner
-from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import SHAPES_MAX, Shapes
-from snapshot.errors import CutlineError, NodeError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Partitioning
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.observer import ObservedSender, Observer
-from snapshot.subtask.output_edge import OutputEdge
-from snapshot.subtask.timers import Timers
+from cutline.snapshot.channel.channel_sender import MESSAGE_BYTES_MAX, ChannelSender
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.channel.frame_codec import encoded_frame, messages_of
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.partitioning import HashPartitioner, Partitioner, partitioner
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.shapes import SHAPES_MAX, Shapes
+from cutline.snapshot.errors import CutlineError, NodeError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Partitioning
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.observer import ObservedSender, Observer
+from cutline.snapshot.subtask.output_edge import OutputEdge
+from cutline.snapshot.subtask.timers import Timers
 
 _SOURCE = Subtask("a", 0)
 _WIDTH = 3

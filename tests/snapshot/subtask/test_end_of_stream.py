@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import build
-from snapshot.subtask.end_of_stream import EndOfStream
+from cutline import Context, Graph, Node
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.subtask.end_of_stream import EndOfStream
 
 
 class _Idle(Node):

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.channel.stamps import OpenStamps, Stamp, StampRuns
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Node
-from snapshot.operators.monoids import Count
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.subtask.epochs import Epochs
-from snapshot.testing.simulation.kept_totals import KeptTotals
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.stamps import OpenStamps, Stamp, StampRuns
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Node
+from cutline.snapshot.operators.monoids import Count
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.subtask.epochs import Epochs
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 
 ME, OUT = Subtask("me"), ChannelId(Subtask("me"), Subtask("out"))
 A0, A1, B = (ChannelId(sender, ME) for sender in (Subtask("a", 0), Subtask("a", 1), Subtask("b")))

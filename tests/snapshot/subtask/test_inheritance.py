@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot.channel.partitioning import donors_of, groups_of, heir_of, key_group
-from snapshot.ids import Subtask
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.inheritance import Donor, Donors, united
+from cutline.snapshot.channel.partitioning import donors_of, groups_of, heir_of, key_group
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.inheritance import Donor, Donors, united
 from tests.run_size import scaled
 
 FRESH = NodeState(None, None, [], 0.0, [], False, False, [], {})

@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot.channel.frame_codec import frame_of_batch, messages_of
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.serialization import Codec
-from snapshot.errors import NodeError
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import END, Context, End, Node, Source
-from snapshot.steps.message_hash import ChannelHash
-from snapshot.subtask import input_processor
-from snapshot.subtask.events import SnapshotRequested
+from cutline.snapshot.channel.frame_codec import frame_of_batch, messages_of
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import END, Context, End, Node, Source
+from cutline.snapshot.steps.message_hash import ChannelHash
+from cutline.snapshot.subtask import input_processor
+from cutline.snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted
 
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.repeated_failures import Poisoned, RepeatedFailures
-from snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, IsolatedMessages, Suspects
-from snapshot.ids import ChannelId, Subtask
-from snapshot.steps.message_hash import content_hashes
-from snapshot.subtask.isolation import Isolation, Piece
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.repeated_failures import Poisoned, RepeatedFailures
+from cutline.snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, IsolatedMessages, Suspects
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.steps.message_hash import content_hashes
+from cutline.snapshot.subtask.isolation import Isolation, Piece
 from tests.snapshot.coordinator.test_repeated_failures import B, topology
 
 CODEC = Codec()

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from snapshot.errors import GraphError, NodeError
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.segment import Segment
-from snapshot.node import Context, Node, Source
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.events import SnapshotRequested, Started
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.reports import Report, RowsCaptured, SnapshotFailed
+from cutline.snapshot.errors import GraphError, NodeError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.node import Context, Node, Source
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.events import SnapshotRequested, Started
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.reports import Report, RowsCaptured, SnapshotFailed
 from tests.snapshot.hosted import Hosted, only, state_of
 from tests.snapshot.keyed.keyed_subtask import encoded
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError, NodeError, RestoreRefused
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import END, Context, End, Node, Source
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.events import (
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError, NodeError, RestoreRefused
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import END, Context, End, Node, Source
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.events import (
     MarkerArrived,
     MinSnapshotIdRaised,
     RequestAnswered,
@@ -22,9 +22,15 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.reports import AlignmentStarted, PublicationHandled, SnapshotAsked, SnapshotFailed, SubtaskEnded
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.reports import (
+    AlignmentStarted,
+    PublicationHandled,
+    SnapshotAsked,
+    SnapshotFailed,
+    SubtaskEnded,
+)
 from tests.snapshot.hosted import Hosted, only, state_of, taken, values
 
 CODEC = Codec()

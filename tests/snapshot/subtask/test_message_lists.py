@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.errors import GraphError, NodeError
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Context, Node, Sink
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.events import SnapshotRequested, Started
-from snapshot.testing import ListSink, ListSource, Simulator
+from cutline.snapshot.errors import GraphError, NodeError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Context, Node, Sink
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.events import SnapshotRequested, Started
+from cutline.testing import ListSink, ListSource, Simulator
 from tests.snapshot.hosted import Hosted, taken, values
 from tests.snapshot.subtask.test_input_processor import Feed, ran
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot.channel.frame import Frame
-from snapshot.errors import NodeError
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Context, End, Node, Source
-from snapshot.subtask.events import SnapshotRequested
-from snapshot.subtask.output_edge import BATCH_ROWS_MAX
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Context, End, Node, Source
+from cutline.snapshot.subtask.events import SnapshotRequested
+from cutline.snapshot.subtask.output_edge import BATCH_ROWS_MAX
 from tests.snapshot.hosted import Hosted, values
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot import Node
-from snapshot.channel.serialization import Codec
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.node import FULL
-from snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
-from snapshot.subtask.inheritance import Donation
-from snapshot.subtask.own_state import OwnState
+from cutline import Node
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import FULL
+from cutline.snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
+from cutline.snapshot.subtask.inheritance import Donation
+from cutline.snapshot.subtask.own_state import OwnState
 from tests.run_size import scaled
 
 SUBTASK = Subtask("seen")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.frame import Marker
-from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import Context, Node
-from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
-from snapshot.subtask.events import AlignmentTimedOut, MarkerArrived, MinSnapshotIdRaised
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.node import Context, Node
+from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
+from cutline.snapshot.subtask.events import AlignmentTimedOut, MarkerArrived, MinSnapshotIdRaised
 from tests.snapshot.hosted import Hosted, taken
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.channel.frame import Marker
-from snapshot.errors import ChannelError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.events import (
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     CaptureState,
     CompleteRecording,
@@ -24,7 +24,7 @@ from snapshot.subtask.events import (
     StartRecording,
     StopRecording,
 )
-from snapshot.subtask.recorder import Phase, Recorder
+from cutline.snapshot.subtask.recorder import Phase, Recorder
 
 ME = Subtask("me")
 A, B, OUT = ChannelId(Subtask("a"), ME), ChannelId(Subtask("b"), ME), ChannelId(ME, Subtask("out"))

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from snapshot import Graph
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.frame_codec import encoded_frame
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.coordinator.run_state import Outcome
-from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.subtask.assembly import SubtaskEnvironment, SubtaskParts, assemble
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.lists import ListSink, ListSource
-from snapshot.testing.simulation.world import Mutation
-from snapshot.testing.simulator import Simulator
+from cutline import Graph
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.frame_codec import encoded_frame
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.subtask.assembly import SubtaskEnvironment, SubtaskParts, assemble
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.testing.exploration.fingerprint import fingerprint
+from cutline.snapshot.testing.lists import ListSink, ListSource
+from cutline.snapshot.testing.simulation.world import Mutation
+from cutline.snapshot.testing.simulator import Simulator
 from tests.snapshot.testing.programs import Delay
 
 #: The doors through which a machine changes.
@@ -99,7 +99,7 @@ def test_a_log_replays(seed: int, alignment: Any, monkeypatch: pytest.MonkeyPatc
         machines.append((Logged(assemble(subtask, compiled, environment, channels)), fresh))
         return machines[-1][0]  # type: ignore[return-value]  # `Mutation.machine` below takes it
 
-    monkeypatch.setattr("snapshot.testing.simulation.host.assemble", twice)
+    monkeypatch.setattr("cutline.snapshot.testing.simulation.host.assemble", twice)
     mutation = Mutation(machine=lambda made: made)  # type: ignore[arg-type, return-value]
     history = Simulator(
         graph(), seed, alignment=alignment, faults=2, snapshotInterval=0.1, mutation=mutation, validates=False

@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
-from snapshot.steps.determinants import Cut, Took, TookTogether
-from snapshot.steps.replay import Replay
-from snapshot.subtask.replaying import Replayer
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.steps.determinants import Cut, Took, TookTogether
+from cutline.snapshot.steps.replay import Replay
+from cutline.snapshot.subtask.replaying import Replayer
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
 

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot.channel.channel_cuts import SentCut
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.partitioning import partitioner
-from snapshot.channel.serialization import Codec
-from snapshot.errors import CutlineError, NodeError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.declarations import Transform, TransformKind
-from snapshot.plan.topology import Partitioning
-from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.observer import ObservedSender, Observer
-from snapshot.subtask.output_edge import OutputEdge
-from snapshot.subtask.timers import Timers
+from cutline.snapshot.channel.channel_cuts import SentCut
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.partitioning import partitioner
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import CutlineError, NodeError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.declarations import Transform, TransformKind
+from cutline.snapshot.plan.topology import Partitioning
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.observer import ObservedSender, Observer
+from cutline.snapshot.subtask.output_edge import OutputEdge
+from cutline.snapshot.subtask.timers import Timers
 from tests.snapshot.hosted import values
 
 _SOURCE = Subtask("a", 1)

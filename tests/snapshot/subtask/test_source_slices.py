@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.subtask.source_slices import SourceSlices
+from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.subtask.source_slices import SourceSlices
 
 
 class Read:

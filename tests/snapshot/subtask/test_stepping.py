@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from snapshot import InputLogging
-from snapshot.channel.serialization import Codec
-from snapshot.ids import Subtask
-from snapshot.steps.determinants import At, Cut, Opened, encode_step
-from snapshot.subtask.stepping import Stepping
+from cutline import InputLogging
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.steps.determinants import At, Cut, Opened, encode_step
+from cutline.snapshot.subtask.stepping import Stepping
 
 
 @pytest.mark.parametrize(("behind", "repeated"), [(None, [1, 2, 3]), (1, [2, 3]), (2, [3])])

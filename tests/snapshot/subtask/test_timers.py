@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.subtask.timers import NO_KEY, Timers, checked_seconds
+from cutline.snapshot.subtask.timers import NO_KEY, Timers, checked_seconds
 
 
 def fired(timers: Timers, now: float) -> list[tuple[float, object]]:

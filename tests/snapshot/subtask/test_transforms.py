@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from snapshot.errors import NodeError
-from snapshot.plan.declarations import Transform, TransformKind
-from snapshot.subtask.transforms import chained
+from cutline.snapshot.errors import NodeError
+from cutline.snapshot.plan.declarations import Transform, TransformKind
+from cutline.snapshot.subtask.transforms import chained
 
 DOUBLE = Transform(TransformKind.MAP, lambda number: number * 2)
 SMALL = Transform(TransformKind.FILTER, lambda number: number < 5)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.serialization import Codec
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.graph import Graph
-from snapshot.ids import Subtask
-from snapshot.node import Context, Node, Sink
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask.events import MinSnapshotIdRaised, SnapshotPublished, SnapshotRequested, Started
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.two_phase import PreparedOutput
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import Context, Node, Sink
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.events import MinSnapshotIdRaised, SnapshotPublished, SnapshotRequested, Started
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.two_phase import PreparedOutput
 from tests.snapshot.hosted import Hosted, state_of, taken
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, Node, Source
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame import Frame, Marker
-from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.events import Started
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.wave_gates import WaveGates
+from cutline import Context, Graph, Node, Source
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.events import Started
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.wave_gates import WaveGates
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.sample import flat, values
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from snapshot.errors import ChannelError, Fenced, NodeError, RestoreRefused, SnapshotAborted
-from snapshot.testing import CheckFailed
+from cutline.snapshot.errors import ChannelError, Fenced, NodeError, RestoreRefused, SnapshotAborted
+from cutline.testing import CheckFailed
 
 CAUSES = 5_000
 

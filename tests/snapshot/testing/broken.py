@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from snapshot import END, Context, Graph, Node, Source
-from snapshot.testing.lists import ListSink, ListSource
+from cutline import END, Context, Graph, Node, Source
+from cutline.snapshot.testing.lists import ListSink, ListSource
 
 # ---- state kept outside snapshotState
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel import channel_sender, output_buffer
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.testing.checkers import CheckFailed, Verdict, judge
-from snapshot.testing.history import History
-from snapshot.testing.payload import unpack
-from snapshot.testing.simulator import Mutation, Odds, Simulator
-from snapshot.testing.steps import Step
+from cutline.snapshot.channel import channel_sender, output_buffer
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.testing.checkers import CheckFailed, Verdict, judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.simulator import Mutation, Odds, Simulator
+from cutline.snapshot.testing.steps import Step
 from tests.snapshot.testing.outside import OUTSIDES, Outside
 from tests.snapshot.testing.programs import PROGRAMS, Program
 from tests.snapshot.testing.walkers import fields

@@ -13,13 +13,12 @@ from math import inf
 from random import Random
 from typing import Protocol
 
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.modes import ModeWish
-from snapshot.testing import Simulator
-from snapshot.testing.checkers import judge
-from snapshot.testing.history import History
-from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import (
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.modes import ModeWish
+from cutline.snapshot.testing.checkers import judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulator import Impossible
+from cutline.snapshot.testing.steps import (
     Crash,
     CrashCoordinator,
     CutControl,
@@ -36,7 +35,8 @@ from snapshot.testing.steps import (
     TearStore,
     Tick,
 )
-from snapshot.trace_events import Kind
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import Simulator
 
 #: A worker sleeps through its own replacement: its stage is given up meanwhile, or fails at once.
 ZOMBIES: dict[str, tuple[Step, ...]] = {

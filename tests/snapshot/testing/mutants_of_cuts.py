@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel import frame_codec
-from snapshot.channel.channel_cuts import ReceivedCut
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.object_frame import AnyFrame, ObjectFrame
-from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId
-from snapshot.subtask.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
-from snapshot.subtask.recorder import Recorder
+from cutline.snapshot.channel import frame_codec
+from cutline.snapshot.channel.channel_cuts import ReceivedCut
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
+from cutline.snapshot.channel.output_buffer import OutputBuffer
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.subtask.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
+from cutline.snapshot.subtask.recorder import Recorder
 
 Patch = pytest.MonkeyPatch
 
@@ -167,5 +167,5 @@ def recorded_message_aliased(patch: Patch) -> None:
         self.recorded_bytes += sum(f.size for f in recording.frames) - before
         return stop(self, snapshot_id, written)
 
-    patch.setattr("snapshot.subtask.input_processor.messages_of", decoded)
+    patch.setattr("cutline.snapshot.subtask.input_processor.messages_of", decoded)
     patch.setattr(ChannelReceiver, "stop_recording", mutant)

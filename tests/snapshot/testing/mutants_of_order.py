@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.channel.channel_cuts import ReceivedCut
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.ids import ChannelId
-from snapshot.subtask.events import (
+from cutline.snapshot.channel.channel_cuts import ReceivedCut
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.output_buffer import OutputBuffer
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.subtask.events import (
     ControlEvent,
     DiscardRecording,
     Effect,
@@ -24,8 +24,8 @@ from snapshot.subtask.events import (
     MinSnapshotIdRaised,
     SnapshotRequested,
 )
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.recorder import Recorder
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.recorder import Recorder
 
 Patch = pytest.MonkeyPatch
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.frame import Frame
-from snapshot.coordinator import events
-from snapshot.coordinator.deployment import Deployment
-from snapshot.coordinator.machine import Coordinator
-from snapshot.coordinator.record_tracker import RecordTracker
-from snapshot.independent.composed_cut import ChannelState
-from snapshot.independent.record_files import RecordFiles
-from snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
-from snapshot.stored import layout
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.part import decode_frames
-from snapshot.stored.run_store import RunStore
-from snapshot.subtask.independent_recording import IndependentRecording
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.coordinator import events
+from cutline.snapshot.coordinator.deployment import Deployment
+from cutline.snapshot.coordinator.machine import Coordinator
+from cutline.snapshot.coordinator.record_tracker import RecordTracker
+from cutline.snapshot.independent.composed_cut import ChannelState
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
+from cutline.snapshot.stored import layout
+from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.part import decode_frames
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.subtask.independent_recording import IndependentRecording
 
 Patch = pytest.MonkeyPatch
 

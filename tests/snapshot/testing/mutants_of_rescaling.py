@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from snapshot.channel import rerouting
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.partitioning import donors_of, groups_of
-from snapshot.channel.rerouting import ChannelEnd, OldChannel, Rerouted
-from snapshot.coordinator import recovery, rescaling
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.coordinator.reshaping import Reshaping, carries_end
-from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.segment import Segment
-from snapshot.stored import keyed_state
-from snapshot.stored.certificate import ListEntry, SubtaskRecord
-from snapshot.stored.node_state import NodeState
-from snapshot.subtask import inheritance, machine
-from snapshot.subtask.wave_gates import WaveGates
+from cutline.snapshot.channel import rerouting
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.partitioning import donors_of, groups_of
+from cutline.snapshot.channel.rerouting import ChannelEnd, OldChannel, Rerouted
+from cutline.snapshot.coordinator import recovery, rescaling
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.coordinator.reshaping import Reshaping, carries_end
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.segment import Segment
+from cutline.snapshot.stored import keyed_state
+from cutline.snapshot.stored.certificate import ListEntry, SubtaskRecord
+from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask import inheritance, machine
+from cutline.snapshot.subtask.wave_gates import WaveGates
 
 Patch = pytest.MonkeyPatch
 
@@ -107,7 +107,7 @@ def offsets_by_position(patch: Patch) -> None:
         names = [name for state in states for name in state]
         return dict(zip(partitions, divided(subtask, states, names).values(), strict=False))
 
-    patch.setattr("snapshot.subtask.own_state.divided_offsets", mutant)
+    patch.setattr("cutline.snapshot.subtask.own_state.divided_offsets", mutant)
 
 
 # ---------------------------------------------------------------- messages
@@ -130,7 +130,7 @@ def processed_begins_with_zero(patch: Patch) -> None:
             frames[channel] = tuple(structs.replace(frame, first=frame.first - start) for frame in of_channel)
         return replace(found, frames=frames, processed=dict.fromkeys(found.processed, 0))
 
-    patch.setattr("snapshot.worker.restored_parts.reroute", mutant)
+    patch.setattr("cutline.snapshot.worker.restored_parts.reroute", mutant)
 
 
 def senders_part_first(patch: Patch) -> None:

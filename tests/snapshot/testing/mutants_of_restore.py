@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame import Frame
-from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.subtask import assembly as subtask_parts
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.two_phase import PreparedOutput
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.output_buffer import OutputBuffer
+from cutline.snapshot.subtask import assembly as subtask_parts
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.two_phase import PreparedOutput
 
 Patch = pytest.MonkeyPatch
 
@@ -36,7 +36,7 @@ def restored_messages_dropped(patch: Patch) -> None:
         processed = {**restored.processed, **{c: frames[-1].last for c, frames in restored.frames.items()}}
         return assemble(subtask, compiled, environment, RestoredChannels(processed, {}, restored.sent))
 
-    patch.setattr("snapshot.testing.simulation.host.assemble", mutant)
+    patch.setattr("cutline.snapshot.testing.simulation.host.assemble", mutant)
 
 
 # ---------------------------------------------------------------- 8: output in two phases

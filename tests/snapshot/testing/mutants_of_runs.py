@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.rerouting import ReroutedCount
-from snapshot.coordinator import recovery
-from snapshot.coordinator.deployment import Deployment, DeploymentResult
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.fence_events import FenceEffect
-from snapshot.coordinator.machine import Coordinator
-from snapshot.coordinator.pending_snapshot import PendingSnapshot
-from snapshot.coordinator.snapshot_table import SnapshotTable
-from snapshot.coordinator.termination import RunTermination
-from snapshot.culprit import Culprit
-from snapshot.stored.contribution import parts_of
-from snapshot.stored.history import Claim
-from snapshot.stored.part import Handle, Part
-from snapshot.subtask.assembly import RestoredChannels, assemble
-from snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing.simulation.worker import Worker
-from snapshot.testing.steps import Store
-from snapshot.worker.upload_batcher import PendingUpload
+from cutline.snapshot.channel.rerouting import ReroutedCount
+from cutline.snapshot.coordinator import recovery
+from cutline.snapshot.coordinator.deployment import Deployment, DeploymentResult
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.fence_events import FenceEffect
+from cutline.snapshot.coordinator.machine import Coordinator
+from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot
+from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
+from cutline.snapshot.coordinator.termination import RunTermination
+from cutline.snapshot.culprit import Culprit
+from cutline.snapshot.stored.contribution import parts_of
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.part import Handle, Part
+from cutline.snapshot.subtask.assembly import RestoredChannels, assemble
+from cutline.snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.testing.simulation.worker import Worker
+from cutline.snapshot.testing.steps import Store
+from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 Patch = pytest.MonkeyPatch
 
@@ -144,7 +144,7 @@ def counters_restarted(patch: Patch) -> None:
     def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
         return assemble(subtask, compiled, environment, RestoredChannels({}, restored.frames, {}))
 
-    patch.setattr("snapshot.testing.simulation.host.assemble", mutant)
+    patch.setattr("cutline.snapshot.testing.simulation.host.assemble", mutant)
 
 
 def parts_swapped(patch: Patch) -> None:
@@ -154,4 +154,4 @@ def parts_swapped(patch: Patch) -> None:
     def mutant(*args: Any) -> list[Any]:
         return [replace(start, channel_parts=start.channel_parts[::-1]) for start in plan(*args)]
 
-    patch.setattr("snapshot.coordinator.deployment.plan_restore", mutant)
+    patch.setattr("cutline.snapshot.coordinator.deployment.plan_restore", mutant)

@@ -6,30 +6,30 @@ from typing import Any
 
 import pytest
 
-from snapshot.coordinator import machine as coordinator_machine
-from snapshot.coordinator import recovery, snapshot_tracker, step_records
-from snapshot.coordinator.deployment import Adopted, Deployment, DeploymentResult, Started
-from snapshot.coordinator.run_state import Phase
-from snapshot.coordinator.snapshot_table import SnapshotTable
-from snapshot.ids import Subtask
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.steps.determinants import Cut, Entry, Took
-from snapshot.steps.step_log import StepLog
-from snapshot.stored import run_store
-from snapshot.stored.certificate import StepBase
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.events import ControlEvent, SnapshotRequested
-from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.replaying import Replayer
-from snapshot.subtask.reports import StepCaptured
-from snapshot.subtask.stepping import Stepping
-from snapshot.subtask.two_phase import PreparedOutput
-from snapshot.worker import generations
-from snapshot.worker.generations import Declined, GenerationLog, RowTask, _Status
-from snapshot.worker.row_logs import Outcome, RowLogs
-from snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.coordinator import machine as coordinator_machine
+from cutline.snapshot.coordinator import recovery, snapshot_tracker, step_records
+from cutline.snapshot.coordinator.deployment import Adopted, Deployment, DeploymentResult, Started
+from cutline.snapshot.coordinator.run_state import Phase
+from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.steps.determinants import Cut, Entry, Took
+from cutline.snapshot.steps.step_log import StepLog
+from cutline.snapshot.stored import run_store
+from cutline.snapshot.stored.certificate import StepBase
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.subtask.events import ControlEvent, SnapshotRequested
+from cutline.snapshot.subtask.input_processor import InputProcessor
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.replaying import Replayer
+from cutline.snapshot.subtask.reports import StepCaptured
+from cutline.snapshot.subtask.stepping import Stepping
+from cutline.snapshot.subtask.two_phase import PreparedOutput
+from cutline.snapshot.worker import generations
+from cutline.snapshot.worker.generations import Declined, GenerationLog, RowTask, _Status
+from cutline.snapshot.worker.row_logs import Outcome, RowLogs
+from cutline.snapshot.worker.row_tasks import RowWork
 
 Patch = pytest.MonkeyPatch
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores import cell_store, texts
-from state_backends.aggregate_stores.cell_store import Cell, CellStore, CellTable, Holder
-from state_backends.aggregate_stores.memory import MemoryStore, MemoryTable
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores import cell_store, texts
+from cutline.state_backends.aggregate_stores.cell_store import Cell, CellStore, CellTable, Holder
+from cutline.state_backends.aggregate_stores.memory import MemoryStore, MemoryTable
 
 Patch = pytest.MonkeyPatch
 

@@ -8,32 +8,32 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.stamps import Numbers, Position
-from snapshot.coordinator.control import Deploy
-from snapshot.coordinator.fence import Fence, FenceState
-from snapshot.coordinator.fence_events import FenceEffect
-from snapshot.coordinator.negotiator import Negotiator
-from snapshot.coordinator.snapshot_table import SnapshotTable
-from snapshot.coordinator.snapshot_tracker import SnapshotTracker
-from snapshot.errors import CutlineError
-from snapshot.ids import ChannelId, Subtask
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan import compiled_graph
-from snapshot.subtask.difference_gate import DifferenceGate
-from snapshot.subtask.epochs import Epochs
-from snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.positions import Positions
-from snapshot.subtask.recorder import Phase, Recorder
-from snapshot.testing.simulation import totals
-from snapshot.testing.simulation.kept_totals import KeptTotals
-from snapshot.testing.simulation.scheduler import Group
-from snapshot.testing.simulation.totals import StoreConnection, StoreThreads
-from snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
-from snapshot.worker.store_calls import StoreCalls
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.object_frame import AnyFrame
+from cutline.snapshot.channel.stamps import Numbers, Position
+from cutline.snapshot.coordinator.control import Deploy
+from cutline.snapshot.coordinator.fence import Fence, FenceState
+from cutline.snapshot.coordinator.fence_events import FenceEffect
+from cutline.snapshot.coordinator.negotiator import Negotiator
+from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
+from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from cutline.snapshot.errors import CutlineError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan import compiled_graph
+from cutline.snapshot.subtask.difference_gate import DifferenceGate
+from cutline.snapshot.subtask.epochs import Epochs
+from cutline.snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
+from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.positions import Positions
+from cutline.snapshot.subtask.recorder import Phase, Recorder
+from cutline.snapshot.testing.simulation import totals
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
+from cutline.snapshot.testing.simulation.scheduler import Group
+from cutline.snapshot.testing.simulation.totals import StoreConnection, StoreThreads
+from cutline.snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
+from cutline.snapshot.worker.store_calls import StoreCalls
 
 Patch = pytest.MonkeyPatch
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from snapshot import Context, Sink
+from cutline import Context, Sink
 
 
 @dataclass

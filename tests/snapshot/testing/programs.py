@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from snapshot import END, Context, Graph, Node, Snapshot, Source
-from snapshot.plan.declarations import AlignmentWish
+from cutline import END, Context, Graph, Node, Snapshot, Source
+from cutline.snapshot.plan.declarations import AlignmentWish
 from tests.snapshot.testing.outside import Writer
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from snapshot import END, ChannelLogs, Context, Graph, Node, Source
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.node import End
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.checkers import CheckFailed, judge
-from snapshot.testing.history import History
+from cutline import END, ChannelLogs, Context, Graph, Node, Source
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.node import End
+from cutline.snapshot.testing.checkers import CheckFailed, judge
+from cutline.snapshot.testing.history import History
+from cutline.testing import ListSink, Odds, Simulator
 
 #: what nodes draw from; never the same twice
 _CHANCE = count(1)

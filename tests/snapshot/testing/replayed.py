@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot import END, Context, Graph, Node, ReplayableSource, keyGroup
-from snapshot.steps.determinants import decode_step
-from snapshot.stored.own_changes import decode_changes
-from snapshot.stored.part import decode_part
-from snapshot.testing import ListSink
-from snapshot.testing.history import History
+from cutline import END, Context, Graph, Node, ReplayableSource, keyGroup
+from cutline.snapshot.steps.determinants import decode_step
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.stored.part import decode_part
+from cutline.snapshot.testing.history import History
+from cutline.testing import ListSink
 
 SCHEMA = pa.schema({"word": pa.string(), "number": pa.int64()})
 

@@ -19,15 +19,15 @@ from random import Random
 from time import perf_counter
 from typing import Any, Final
 
-from snapshot.coordinator.reshaping import carries_end
-from snapshot.coordinator.run_state import Outcome
-from snapshot.graph import Graph
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.topology_record import topology_of_record
-from snapshot.testing import Simulator, judge
-from snapshot.testing.checkers import CheckFailed
-from snapshot.testing.history import History
-from snapshot.testing.simulator import Mutation, Odds
+from cutline.snapshot.coordinator.reshaping import carries_end
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.topology_record import topology_of_record
+from cutline.snapshot.testing.checkers import CheckFailed
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulator import Mutation, Odds
+from cutline.testing import Simulator, judge
 from tests.snapshot.testing.rescaled import COMMITTED, JOBS, Job, committed, summed
 
 #: Parallelism after parallelism.

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from msgpack import packb, unpackb
 
-from snapshot import END, Context, Graph, Node, Sink, Source, Subtask
-from snapshot.node import End
-from snapshot.plan.topology import KEY_GROUPS
+from cutline import END, Context, Graph, Node, Sink, Source, Subtask
+from cutline.snapshot.node import End
+from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Parallelism of all nodes, or of each.
 Levels = int | Mapping[str, int]

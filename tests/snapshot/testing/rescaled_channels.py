@@ -9,17 +9,17 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.partitioning import key_group, subtask_of_group
-from snapshot.coordinator import recovery, reshaping
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
-from snapshot.stored.manifest import Manifest
-from snapshot.subtask.wave_gates import WaveGates
-from snapshot.testing.checkers import CheckFailed
-from snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.partitioning import key_group, subtask_of_group
+from cutline.snapshot.coordinator import recovery, reshaping
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.subtask.wave_gates import WaveGates
+from cutline.snapshot.testing.checkers import CheckFailed
+from cutline.snapshot.worker.restored_parts import RestoredParts
 from tests.snapshot.in_flight import CODEC, Flight, edge, flat, restored, snapshot_of
 
 KEYS = range(8)

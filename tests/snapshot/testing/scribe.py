@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot import Snapshot, Subtask
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.run_state import Outcome
-from snapshot.ids import ChannelId
-from snapshot.plan.topology import Topology
-from snapshot.stored.part import Handle
-from snapshot.testing.checkers import Verdict
-from snapshot.testing.history import Cut, History
-from snapshot.testing.payload import pack
-from snapshot.trace_events import Event, Kind, pack_counts
+from cutline import Snapshot, Subtask
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.testing.checkers import Verdict
+from cutline.snapshot.testing.history import Cut, History
+from cutline.snapshot.testing.payload import pack
+from cutline.snapshot.trace_events import Event, Kind, pack_counts
 from tests.snapshot import sample
 
 #: A message like no other: receive what was sent.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from snapshot.graph import Graph
-from snapshot.node import Node
-from snapshot.plan.topology import Partitioning
+from cutline.snapshot.graph import Graph
+from cutline.snapshot.node import Node
+from cutline.snapshot.plan.topology import Partitioning
 from tests.snapshot.testing.walkers import Choose, Edge, Plan, key_of
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot import ChannelLogs, Context, Deltas, Graph, InputLogging, Node, PersistentState
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.plan.modes import Mode, ModeWish
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.history import History
-from snapshot.testing.steps import Step
+from cutline import ChannelLogs, Context, Deltas, Graph, InputLogging, Node, PersistentState
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.plan.modes import Mode, ModeWish
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.steps import Step
+from cutline.testing import ListSink, Odds, Simulator
 from tests.snapshot.testing.replayed import Keyed, Relay, Slices, chain_problems, word_of
 
 #: Even, so that messages share frames.

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from snapshot.testing import Simulator
-from snapshot.testing.trial import Judge, Trial
+from cutline.snapshot.testing.trial import Judge, Trial
+from cutline.testing import Simulator
 from tests.run_size import scaled
 from tests.source_files import ROOT
 

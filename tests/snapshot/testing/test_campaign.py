@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from snapshot.testing import steps
-from snapshot.testing.simulator import Mutation
+from cutline.snapshot.testing import steps
+from cutline.snapshot.testing.simulator import Mutation
 from tests.programs import Program
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.campaign import case, checker_of, fails, report

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node
-from snapshot.coordinator.recovery import ALLOWANCES
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing import History, ListSink, ListSource, Pause, Simulator, judge
-from snapshot.testing.strategies import Relay
+from cutline import Context, Graph, Node
+from cutline.snapshot.coordinator.recovery import ALLOWANCES
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.strategies import Relay
+from cutline.testing import History, ListSink, ListSource, Pause, Simulator, judge
 from tests.run_size import FACTOR, scaled
 
 ALLOW = {"changedGraph"}

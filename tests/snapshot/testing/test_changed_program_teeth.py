@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from snapshot import Graph
-from snapshot.coordinator import recovery
-from snapshot.coordinator.run_state import Outcome
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing import History, ListSink, ListSource, Pause, Simulator, judge
-from snapshot.testing.checkers import CheckFailed
-from snapshot.testing.choosers import Odds
+from cutline import Graph
+from cutline.snapshot.coordinator import recovery
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.testing.checkers import CheckFailed
+from cutline.snapshot.testing.choosers import Odds
+from cutline.testing import History, ListSink, ListSource, Pause, Simulator, judge
 from tests.snapshot.testing import test_changed_programs as programs
 from tests.snapshot.testing.campaign import checker_of
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, KeyedAggregate, Node, keyGroup
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.run_state import Outcome
-from snapshot.keyed.segment import decode_piece
-from snapshot.plan.topology import Topology
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.run_store import RunStore
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing import History, ListSink, ListSource, Pause, Simulator, judge
-from snapshot.testing.choosers import Odds
-from snapshot.testing.simulation.store import SimulatedBackend
+from cutline import Context, Graph, KeyedAggregate, Node, keyGroup
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.keyed.segment import decode_piece
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.choosers import Odds
+from cutline.snapshot.testing.simulation.store import SimulatedBackend
+from cutline.testing import History, ListSink, ListSource, Pause, Simulator, judge
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.rescaled import COMMITTED, InOrder, Out, Records, due, first_field
 
@@ -170,8 +170,8 @@ def test_a_name_is_given_up_by_a_base() -> None:
 
 def test_a_former_name_is_claimed_once_and_is_gone() -> None:
     """Two nodes cannot both take over, and a node cannot take over from one that is still there."""
-    from snapshot.errors import GraphError
-    from snapshot.plan.compiled_graph import build
+    from cutline.snapshot.errors import GraphError
+    from cutline.snapshot.plan.compiled_graph import build
 
     graph = Graph("g").add("a", ListSource(1), formerly="x").add("b", ListSink(), formerly="x").connect("a", "b")
     with pytest.raises(GraphError, match="nodes 'a', 'b': 2 are formerly 'x', and only one can take over its state"):
@@ -186,7 +186,7 @@ def test_a_former_name_is_claimed_once_and_is_gone() -> None:
 
 def test_streams_take_former_names() -> None:
     """Each method that adds a node has the parameter."""
-    from snapshot.plan.compiled_graph import build
+    from cutline.snapshot.plan.compiled_graph import build
 
     graph = Graph("g")
     stream = graph.source("s", ListSource(1), formerly="s0").process("n", Counted(), formerly="n0")

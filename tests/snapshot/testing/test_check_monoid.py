@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from snapshot import Count, First, GraphError, Last, Max, Min, Monoid, Sum, TopK
-from snapshot.operators.monoid import Accumulator
-from snapshot.testing import CheckFailed, checkMonoid
+from cutline import Count, First, GraphError, Last, Max, Min, Monoid, Sum, TopK
+from cutline.snapshot.operators.monoid import Accumulator
+from cutline.testing import CheckFailed, checkMonoid
 
 _INTS = st.integers()
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot.operators import aggregate_store
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.testing import CheckFailed, check_store, checkStore, store_sequences, store_trial
-from state_backends.aggregate_stores import MemoryStore
+from cutline.snapshot.operators import aggregate_store
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.state_backends.aggregate_stores.memory import MemoryStore
+from cutline.testing import CheckFailed, check_store, checkStore, store_sequences, store_trial
 from tests.run_size import scaled
 from tests.snapshot.testing import mutants_of_stores as mutants
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot import Snapshot
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.part import PartKind
-from snapshot.testing.checkers import (
+from cutline import Snapshot
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.stored.part import PartKind
+from cutline.snapshot.testing.checkers import (
     CheckFailed,
     Verdict,
     causality,
@@ -23,10 +23,10 @@ from snapshot.testing.checkers import (
     integrity,
     judge,
 )
-from snapshot.testing.checking.values import same
-from snapshot.testing.checking.verdict import verdict_of
-from snapshot.testing.history import History
-from snapshot.testing.payload import pack, unpack
+from cutline.snapshot.testing.checking.values import same
+from cutline.snapshot.testing.checking.verdict import verdict_of
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import pack, unpack
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import (
     assert_broken,
@@ -260,7 +260,7 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 def test_a_bit_that_nobody_missed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where parts are read without a look at their checksum."""
-    monkeypatch.setattr("snapshot.testing.checking.integrity.decode_part", lambda handle, data: data)
+    monkeypatch.setattr("cutline.snapshot.testing.checking.integrity.decode_part", lambda handle, data: data)
     verdict = flippedBits(sample_snapshot(), nothing_stored)
     assert_broken(verdict, "inline state part of P[0]", "offset 0: nobody noticed that bit 0 was flipped", "more")
 

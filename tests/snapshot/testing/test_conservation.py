@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node, Snapshot
-from snapshot.testing import CheckFailed, checkConservation
+from cutline import Context, Graph, Node, Snapshot
+from cutline.testing import CheckFailed, checkConservation
 from tests.run_size import scaled
 
 

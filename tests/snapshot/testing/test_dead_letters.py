@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot import END, ChannelLogs, Context, Graph, GraphError, Node, ReplayableSource
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing import CheckFailed, ListSink, ListSource, Pause, Simulator, checkRecovery, everHandled
-from snapshot.testing.history import History
+from cutline import END, ChannelLogs, Context, Graph, GraphError, Node, ReplayableSource
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.history import History
+from cutline.testing import CheckFailed, ListSink, ListSource, Pause, Simulator, checkRecovery, everHandled
 
 _BAD = (3, 4, 11)
 _GOOD = [number for number in range(20) if number not in _BAD]

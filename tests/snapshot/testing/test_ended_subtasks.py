@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot import END, Context, Graph, Sink, Source
-from snapshot.coordinator.run_state import Outcome
-from snapshot.node import End as EndType
-from snapshot.testing import Failure, ListSink, ListSource, Pause, Simulator
-from snapshot.trace_events import Kind
+from cutline import END, Context, Graph, Sink, Source
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.node import End as EndType
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import Failure, ListSink, ListSource, Pause, Simulator
 
 
 class Greets(Source):

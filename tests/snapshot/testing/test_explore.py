@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from snapshot import END, Context, Graph, GraphError, Node, Snapshot, Source
-from snapshot.node import End
-from snapshot.testing.exploration.search import TooManyStates
-from snapshot.testing.explore import explore
+from cutline import END, Context, Graph, GraphError, Node, Snapshot, Source
+from cutline.snapshot.node import End
+from cutline.snapshot.testing.exploration.search import TooManyStates
+from cutline.snapshot.testing.explore import explore
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_cuts as cuts
 from tests.snapshot.testing import mutants_of_order as order
@@ -303,7 +303,7 @@ def test_every_rule_has_teeth(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -
 def test_the_truth_does_not_need_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut that is not exact is found by what nodes sent and handled, when the certificate is asleep."""
     with monkeypatch.context() as patch:
-        patch.setattr("snapshot.coordinator.snapshot_tracker.problems", lambda *_, **__: [])
+        patch.setattr("cutline.snapshot.coordinator.snapshot_tracker.problems", lambda *_, **__: [])
         cuts.last_message_dropped(patch)
         found = explore(graph(RING, hops=2))
     print(found)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node
-from snapshot.keyed.keyed_states import KeyedStates
-from snapshot.keyed.segment import Segment
-from snapshot.testing import explore
+from cutline import Context, Graph, Node
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.keyed.segment import Segment
+from cutline.testing import explore
 
 
 class Words(Node):

@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
-from snapshot import Deltas, InputLogging, Node
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.retention import SWEEP_INTERVAL_SECONDS
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.modes import Mode
-from snapshot.stored.snapshot import Snapshot
-from snapshot.testing import Simulator
-from snapshot.testing.checkers import judge
-from snapshot.testing.history import History
-from snapshot.testing.payload import unpack
-from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import (
+from cutline import Deltas, InputLogging, Node
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.retention import SWEEP_INTERVAL_SECONDS
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.modes import Mode
+from cutline.snapshot.stored.snapshot import Snapshot
+from cutline.snapshot.testing.checkers import judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.simulator import Impossible
+from cutline.snapshot.testing.steps import (
     Crash,
     CrashCoordinator,
     Fail,
@@ -35,7 +34,8 @@ from snapshot.testing.steps import (
     OrphanCoordinator,
     Tick,
 )
-from snapshot.trace_events import Kind
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import Divided, Each, Keyed, Lists, chain_problems, chained
 

@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot import END, Context, Graph, Node, Source
-from snapshot.coordinator.run_state import Outcome
-from snapshot.error_text import REPORT_CHARACTERS_MAX
-from snapshot.errors import NodeError, RestoreRefused
-from snapshot.node import End
-from snapshot.testing import ListSink, Simulator
-from snapshot.testing.history import History
-from snapshot.trace_events import Kind
+from cutline import END, Context, Graph, Node, Source
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.error_text import REPORT_CHARACTERS_MAX
+from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.node import End
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import ListSink, Simulator
 from tests.run_size import FACTOR
 from tests.snapshot.testing.bad_user_code import (
     NO_KEYS,

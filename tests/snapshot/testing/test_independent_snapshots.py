@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, Node
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing import Impossible, Initiate, Simulator, judge
-from snapshot.testing.history import History
-from snapshot.testing.simulation.host import CROSSING
-from snapshot.testing.steps import Deliver, Quiesce, Step
+from cutline import Context, Graph, Node
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulation.host import CROSSING
+from cutline.snapshot.testing.steps import Deliver, Quiesce, Step
+from cutline.testing import Impossible, Initiate, Simulator, judge
 from tests.run_size import scaled
 
 NODES = "abc"

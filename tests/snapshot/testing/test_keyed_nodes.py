@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot import Graph
-from snapshot.testing import ListSink, ListSource, Pause, Simulator, checkRecovery
-from snapshot.testing.history import History
+from cutline import Graph
+from cutline.snapshot.testing.history import History
+from cutline.testing import ListSink, ListSource, Pause, Simulator, checkRecovery
 from tests.run_size import scaled
 from tests.source_files import ROOT
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from snapshot import END, Context, Graph, Node, Source
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.keyed.rows import DirtyRows
-from snapshot.node import End
-from snapshot.subtask.assembly import SubtaskEnvironment
-from snapshot.testing import ListSink, ListSource, Simulator, checkRecovery
-from snapshot.testing.simulation import host
+from cutline import END, Context, Graph, Node, Source
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.rows import DirtyRows
+from cutline.snapshot.node import End
+from cutline.snapshot.subtask.assembly import SubtaskEnvironment
+from cutline.snapshot.testing.simulation import host
+from cutline.testing import ListSink, ListSource, Simulator, checkRecovery
 from tests.run_size import scaled
 from tests.snapshot.keyed.cold_tiers import LateTier
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing import (
+from cutline import Context, Graph, Node
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.diagnosis.diagnose import diagnose, unsaved_attributes
+from cutline.snapshot.testing.diagnosis.probe import Probe
+from cutline.snapshot.testing.late_schedules import late_schedules
+from cutline.testing import (
     CheckFailed,
     Crash,
     Deliver,
@@ -22,9 +25,6 @@ from snapshot.testing import (
     Simulator,
     checkRecovery,
 )
-from snapshot.testing.diagnosis.diagnose import diagnose, unsaved_attributes
-from snapshot.testing.diagnosis.probe import Probe
-from snapshot.testing.late_schedules import late_schedules
 
 ITEMS = 60
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import END, Graph, Sink, Subtask
-from snapshot.coordinator.partition_assignment import assign_afresh
-from snapshot.coordinator.run_state import Outcome
-from snapshot.errors import RestoreRefused
-from snapshot.testing import Failure, ListSink, ListSource, Simulator
+from cutline import END, Graph, Sink, Subtask
+from cutline.snapshot.coordinator.partition_assignment import assign_afresh
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.errors import RestoreRefused
+from cutline.testing import Failure, ListSink, ListSource, Simulator
 from tests.barrier_runtime.hand_context import HandContext
 from tests.snapshot.testing.rescaled import COMMITTED, Out
 

@@ -11,24 +11,22 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import SnapshotEditor
-from snapshot import Context, Deltas, Graph, GraphError, PersistentState
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator import disk_placement, step_records
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.keyed.cold_tier import ColdTier
-from snapshot.plan.modes import ModeWish
-from snapshot.stored.certificate import LocalVersion
-from snapshot.stored.run_store import RunStore
-from snapshot.testing import Odds, Simulator
-from snapshot.testing.checkers import judge
-from snapshot.testing.history import History
-from snapshot.testing.simulation.disks import SimulatedDisk
-from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
-from snapshot.testing.steps import Crash, RequestSnapshot
-from snapshot.worker.restored_parts import RestoredParts
-from state_backends import MemoryBackend
+from cutline import Context, Deltas, Graph, GraphError, MemoryBackend, PersistentState, SnapshotEditor
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator import disk_placement, step_records
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.keyed.cold_tier import ColdTier
+from cutline.snapshot.plan.modes import ModeWish
+from cutline.snapshot.stored.certificate import LocalVersion
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.testing.checkers import judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulation.disks import SimulatedDisk
+from cutline.snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from cutline.snapshot.testing.steps import Crash, RequestSnapshot
+from cutline.snapshot.worker.restored_parts import RestoredParts
+from cutline.testing import Odds, Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import Keyed, KeyedLists, chain_problems, chained
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from snapshot.testing import CheckFailed
-from snapshot.testing.trial import Judge, Trial
+from cutline.snapshot.testing.trial import Judge, Trial
+from cutline.testing import CheckFailed
 from tests.run_size import scaled
 from tests.source_files import ROOT
 

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from snapshot import ChannelLogs, Graph
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.checkers import CheckFailed
-from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import Crash, FailStore, HangStore, Quiesce, RequestSnapshot, Tick
+from cutline import ChannelLogs, Graph
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.testing.checkers import CheckFailed
+from cutline.snapshot.testing.simulator import Impossible
+from cutline.snapshot.testing.steps import Crash, FailStore, HangStore, Quiesce, RequestSnapshot, Tick
+from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_records as mutants
 from tests.snapshot.testing import test_recorded_runs as runs

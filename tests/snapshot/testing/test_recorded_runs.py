@@ -9,26 +9,24 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime import SnapshotEditor
-from snapshot import ChannelLogs, Graph
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator import events
-from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.errors import RestoreRefused
-from snapshot.independent.record_files import RecordFiles
-from snapshot.plan.modes import ModeWish
-from snapshot.stored.independent_record import IndependentRecord
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.run_store import RunStore
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.checkers import CheckFailed, judge
-from snapshot.testing.history import History
-from snapshot.testing.payload import unpack
-from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
-from snapshot.testing.simulator import Impossible, Mutation
-from snapshot.testing.steps import (
+from cutline import ChannelLogs, Graph, MemoryBackend, SnapshotEditor
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator import events
+from cutline.snapshot.coordinator.fence import Fence
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.plan.modes import ModeWish
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.testing.checkers import CheckFailed, judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from cutline.snapshot.testing.simulator import Impossible, Mutation
+from cutline.snapshot.testing.steps import (
     Arrive,
     Crash,
     CrashCoordinator,
@@ -41,9 +39,9 @@ from snapshot.testing.steps import (
     Tick,
     Transmit,
 )
-from snapshot.trace_events import Kind
-from state_backends import MemoryBackend
-from state_backends.verify import verify_run
+from cutline.snapshot.trace_events import Kind
+from cutline.state_backends.verify import verify_run
+from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.recorded import INTERVAL, Link, Numbers, demand, number_of, problems, recorded, run
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node
-from snapshot.testing import (
+from cutline import Context, Graph, Node
+from cutline.snapshot.testing.checkers import Verdict
+from cutline.snapshot.testing.diagnosis.diagnose import Mistake
+from cutline.snapshot.testing.trial import Run, Trial
+from cutline.testing import (
     CheckFailed,
     History,
     ListSource,
@@ -21,9 +24,6 @@ from snapshot.testing import (
     restoreEquivalence,
     steps,
 )
-from snapshot.testing.checkers import Verdict
-from snapshot.testing.diagnosis.diagnose import Mistake
-from snapshot.testing.trial import Run, Trial
 from tests.run_size import scaled
 from tests.snapshot.testing.broken import (
     Averages,
@@ -164,7 +164,7 @@ def test_a_graph_without_an_end_is_refused() -> None:
 def test_a_failure_says_nothing_else() -> None:
     """Hypothesis prints nothing of its own: the text of the error is all that there is to read."""
     code = (
-        "from snapshot.testing import checkRecovery\n"
+        "from cutline.testing import checkRecovery\n"
         "from tests.snapshot.testing.broken import ForgetsCount, through\n"
         "checkRecovery(through(ForgetsCount()))\n"
     )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from snapshot.testing import steps
+from cutline.snapshot.testing import steps
 from tests.programs import Program
 from tests.snapshot.testing.campaign import case
 from tests.source_files import ROOT

@@ -17,17 +17,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot import Context, Deltas, Graph, InputLogging, KeyedAggregate, Node, Subtask
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.modes import Mode, ModeWish
-from snapshot.steps.determinants import Cut, Took
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.checkers import judge
-from snapshot.testing.history import History
-from snapshot.testing.payload import unpack
-from snapshot.testing.steps import Crash, RequestSnapshot, Tick
-from snapshot.trace_events import Kind
+from cutline import Context, Deltas, Graph, InputLogging, KeyedAggregate, Node, Subtask
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.modes import Mode, ModeWish
+from cutline.snapshot.steps.determinants import Cut, Took
+from cutline.snapshot.testing.checkers import judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import unpack
+from cutline.snapshot.testing.steps import Crash, RequestSnapshot, Tick
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import (
     SCHEMA,

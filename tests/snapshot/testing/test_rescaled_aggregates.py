@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot import Graph, KeyedAggregate, PartialAggregate
-from snapshot.coordinator.run_state import Outcome
-from snapshot.node import Node
-from snapshot.testing import ListSink, ListSource, Simulator
-from snapshot.testing.simulator import Odds
+from cutline import Graph, KeyedAggregate, PartialAggregate
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.node import Node
+from cutline.snapshot.testing.simulator import Odds
+from cutline.testing import ListSink, ListSource, Simulator
 from tests.run_size import scaled
 
 SCHEMA = "word STRING, n LONG"

@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 
-from snapshot.keyed.heap import HeapTier, Tier
-from snapshot.plan.topology import Partitioning
-from snapshot.subtask.assembly import SubtaskEnvironment
-from snapshot.testing.simulation import host
+from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.plan.topology import Partitioning
+from cutline.snapshot.subtask.assembly import SubtaskEnvironment
+from cutline.snapshot.testing.simulation import host
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.testing.rescale_chains import REFUSALS, Chain

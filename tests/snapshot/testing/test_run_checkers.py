@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.topology import Topology
-from snapshot.testing.checkers import (
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.testing.checkers import (
     Verdict,
     delivery,
     fencing,
@@ -18,9 +18,9 @@ from snapshot.testing.checkers import (
     numberedRecord,
     restoreEquivalence,
 )
-from snapshot.testing.history import History
-from snapshot.testing.payload import pack
-from snapshot.trace_events import Kind
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.payload import pack
+from cutline.snapshot.trace_events import Kind
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import Scribe, assert_broken, sample_history, sample_scribe, sample_snapshot
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, Node
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing.checkers import CheckFailed, judge
-from snapshot.testing.choosers import Delays
-from snapshot.testing.history import History
-from snapshot.testing.lists import ListSink, ListSource, Pause
-from snapshot.testing.simulation.faults import hooks_of
-from snapshot.testing.simulation.stepping import go_on
-from snapshot.testing.simulator import Impossible, Simulator
-from snapshot.testing.steps import (
+from cutline import Context, Graph, Node
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.checkers import CheckFailed, judge
+from cutline.snapshot.testing.choosers import Delays
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.lists import ListSink, ListSource, Pause
+from cutline.snapshot.testing.simulation.faults import hooks_of
+from cutline.snapshot.testing.simulation.stepping import go_on
+from cutline.snapshot.testing.simulator import Impossible, Simulator
+from cutline.snapshot.testing.steps import (
     Arrive,
     Crash,
     Deliver,
@@ -39,8 +39,8 @@ from snapshot.testing.steps import (
     Tick,
     Transmit,
 )
-from snapshot.trace_events import Event, Kind, counts_of
-from snapshot.worker.machine import WorkerMachine
+from cutline.snapshot.trace_events import Event, Kind, counts_of
+from cutline.snapshot.worker.machine import WorkerMachine
 
 
 class Balls(Node):

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from snapshot import Deltas, Graph, InputLogging
-from snapshot.coordinator.run_state import Outcome
-from snapshot.testing import ListSink, Simulator
-from snapshot.testing.checkers import CheckFailed, judge
-from snapshot.testing.history import History
-from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import Crash, CrashCoordinator, Step, Tick, WorkRows
-from snapshot.trace_events import Kind
+from cutline import Deltas, Graph, InputLogging
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.testing.checkers import CheckFailed, judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulator import Impossible
+from cutline.snapshot.testing.steps import Crash, CrashCoordinator, Step, Tick, WorkRows
+from cutline.snapshot.trace_events import Kind
+from cutline.testing import ListSink, Simulator
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_steps as mutants
 from tests.snapshot.testing.replayed import Slices, chain_problems, chained

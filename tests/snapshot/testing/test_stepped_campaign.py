@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Deltas, Graph, InputLogging, Node
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.modes import Mode
-from snapshot.steps.determinants import Cut, Fired, Took, TookTogether, decode_step
-from snapshot.stored.manifest import Manifest
-from snapshot.stored.own_changes import decode_changes
-from snapshot.stored.part import decode_part
-from snapshot.testing import ListSink, Odds, Simulator
-from snapshot.testing.checkers import judge
-from snapshot.testing.history import History
-from snapshot.trace_events import Kind
-from snapshot.worker import generations
+from cutline import Context, Deltas, Graph, InputLogging, Node
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.plan.modes import Mode
+from cutline.snapshot.steps.determinants import Cut, Fired, Took, TookTogether, decode_step
+from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.own_changes import decode_changes
+from cutline.snapshot.stored.part import decode_part
+from cutline.snapshot.testing.checkers import judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.trace_events import Kind
+from cutline.snapshot.worker import generations
+from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import (
     Batches,

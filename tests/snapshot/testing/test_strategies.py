@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
-from snapshot import Node
-from snapshot.testing import (
+from cutline import Node
+from cutline.snapshot.testing.steps import Initiate
+from cutline.testing import (
     CheckFailed,
     Fault,
     History,
@@ -25,7 +26,6 @@ from snapshot.testing import (
     judge,
     schedules,
 )
-from snapshot.testing.steps import Initiate
 from tests.run_size import scaled
 from tests.snapshot.testing.broken import Averages, ForgetsCount, SharesLedger, through
 from tests.snapshot.testing.test_conservation import Account, bank, money
@@ -131,10 +131,10 @@ def test_the_simulator_works_without_hypothesis() -> None:
     code = (
         "import sys; sys.modules['hypothesis'] = None\n"
         "import snapshot\n"
-        "from snapshot.testing import Simulator, ListSource, ListSink, judge\n"
+        "from cutline.testing import Simulator, ListSource, ListSink, judge\n"
         "graph = snapshot.Graph('g').add('a', ListSource(1)).add('b', ListSink()).connect('a', 'b')\n"
         "assert Simulator(graph, 1).run().output('b') == [1]\n"
-        "from snapshot.testing import checkRecovery\n"
+        "from cutline.testing import checkRecovery\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stderr.endswith('ImportError: checkRecovery needs Hypothesis: pip install "cutline[testing]"\n')

@@ -12,8 +12,19 @@ from typing import Any
 
 import pytest
 
-from snapshot.testing.simulator import Mutation, Odds
-from snapshot.testing.steps import Arrive, Deliver, Fail, FailHook, Initiate, Poll, Quiesce, Step, Tick, Transmit
+from cutline.snapshot.testing.simulator import Mutation, Odds
+from cutline.snapshot.testing.steps import (
+    Arrive,
+    Deliver,
+    Fail,
+    FailHook,
+    Initiate,
+    Poll,
+    Quiesce,
+    Step,
+    Tick,
+    Transmit,
+)
 from tests.snapshot.testing import mutants_of_cuts as cuts
 from tests.snapshot.testing import mutants_of_order as order
 from tests.snapshot.testing import mutants_of_restore as restore

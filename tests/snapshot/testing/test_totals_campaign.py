@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.run_state import Outcome
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
-from snapshot.testing import Odds, Simulator
-from snapshot.testing.checkers import CheckFailed, judge
-from snapshot.testing.history import History
-from snapshot.testing.simulation.totals import StoreConnection
-from snapshot.testing.simulator import Impossible, Mutation
-from snapshot.testing.steps import (
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
+from cutline.snapshot.testing.checkers import CheckFailed, judge
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulation.totals import StoreConnection
+from cutline.snapshot.testing.simulator import Impossible, Mutation
+from cutline.snapshot.testing.steps import (
     Crash,
     Deliver,
     LoseAcknowledgement,
@@ -31,6 +30,7 @@ from snapshot.testing.steps import (
     Tick,
     WorkRows,
 )
+from cutline.testing import Odds, Simulator
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.crash_points import go_on
 from tests.snapshot.testing.totalled import (

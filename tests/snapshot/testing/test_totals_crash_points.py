@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from snapshot.plan.modes import ModeWish, MonoidClocks
-from snapshot.testing.steps import LoseAcknowledgement, LoseTotals
+from cutline.snapshot.plan.modes import ModeWish, MonoidClocks
+from cutline.snapshot.testing.steps import LoseAcknowledgement, LoseTotals
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.crash_points import ZOMBIES, CrashPoints, faults
 from tests.snapshot.testing.totalled import FanOut, ListRelay, Relay, Shape, TotalledWorld, note_differences

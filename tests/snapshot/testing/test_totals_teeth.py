@@ -14,15 +14,14 @@ from typing import ClassVar
 
 import pytest
 
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
-from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing import Odds, Simulator
-from snapshot.testing.checkers import CheckFailed
-from snapshot.testing.simulator import Impossible, Mutation
-from snapshot.testing.steps import (
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
+from cutline.snapshot.subtask.input_processor import InputProcessor
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.testing.checkers import CheckFailed
+from cutline.snapshot.testing.simulator import Impossible, Mutation
+from cutline.snapshot.testing.steps import (
     Crash,
     FailStore,
     Freeze,
@@ -35,6 +34,7 @@ from snapshot.testing.steps import (
     Tick,
     WorkRows,
 )
+from cutline.testing import Odds, Simulator
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_totals as mutants
 from tests.snapshot.testing.crash_points import go_on

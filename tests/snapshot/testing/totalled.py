@@ -14,23 +14,22 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from snapshot import END, Context, Graph, Node, ReplayableSource
-from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.operators.monoid import Monoid
-from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.modes import MARKERS, ModeWish
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing import Odds, Simulator
-from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.history import History
-from snapshot.testing.simulation.kept_totals import KeptTotals
-from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
-from snapshot.testing.simulator import Mutation
-from snapshot.testing.steps import Step
-from snapshot.worker.difference_log import DifferenceLog, TotalsTask
-from state_backends import MemoryStore
+from cutline import END, Context, Graph, MemoryStore, Node, ReplayableSource
+from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.operators.monoid import Monoid
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.modes import MARKERS, ModeWish
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.testing.checking.verdict import CheckFailed
+from cutline.snapshot.testing.history import History
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
+from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
+from cutline.snapshot.testing.simulator import Mutation
+from cutline.snapshot.testing.steps import Step
+from cutline.snapshot.worker.difference_log import DifferenceLog, TotalsTask
+from cutline.testing import Odds, Simulator
 
 #: A partition and the number of an item in it; or the name of a node and 0, for what it sends at an end.
 Item = tuple[str, int]

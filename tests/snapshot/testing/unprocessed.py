@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snapshot.testing.simulator import Simulator
-from snapshot.testing.steps import Arrive, Deliver, Initiate, Poll, Quiesce, Step, Tick, Timer, Transmit
+from cutline.snapshot.testing.simulator import Simulator
+from cutline.snapshot.testing.steps import Arrive, Deliver, Initiate, Poll, Quiesce, Step, Tick, Timer, Transmit
 
 #: Times that time passes until a snapshot counts as one that waits for processing.
 _TICKS = 3

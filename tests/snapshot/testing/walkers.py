@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from snapshot.ids import Subtask
-from snapshot.node import END, Context, End, Node, Source
-from snapshot.plan.topology import Partitioning
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import END, Context, End, Node, Source
+from cutline.snapshot.plan.topology import Partitioning
 
 #: What every walk begins with.
 AMOUNT = 1_000

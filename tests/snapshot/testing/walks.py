@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from snapshot import Context, Node, Snapshot
-from snapshot.plan.topology import Partitioning
+from cutline import Context, Node, Snapshot
+from cutline.snapshot.plan.topology import Partitioning
 from tests.snapshot.testing.outside import TwoPhases
 from tests.snapshot.testing.programs import Program
 from tests.snapshot.testing.shapes import Shape, make_graph, make_plans, random_shape

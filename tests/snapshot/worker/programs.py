@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from snapshot import Context, Graph, Node, Source
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import (
+from cutline import Context, Graph, Node, Source
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import (
     Connect,
     CoordinatorMessage,
     Deploy,
@@ -18,13 +18,13 @@ from snapshot.coordinator.control import (
     Welcome,
     WorkerMessage,
 )
-from snapshot.ids import Subtask
-from snapshot.node import END
-from snapshot.plan.compiled_graph import build
-from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
-from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.worker.events import (
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.node import END
+from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.worker.events import (
     CoordinatorMessageReceived,
     Effect,
     Event,
@@ -33,8 +33,8 @@ from snapshot.worker.events import (
     SendToCoordinator,
     TurnEnded,
 )
-from snapshot.worker.machine import WorkerMachine, WorkerSettings
-from snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
+from cutline.snapshot.worker.restored_parts import RestoredParts
 
 A, B = Subtask("a"), Subtask("b")
 

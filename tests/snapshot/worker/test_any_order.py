@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator import control
-from snapshot.errors import ChannelError, NodeError
-from snapshot.subtask.assembly import RestoredChannels
-from snapshot.worker import events
-from snapshot.worker.events import Stage
-from snapshot.worker.restored_parts import RestoredParts
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.errors import ChannelError, NodeError
+from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.worker import events
+from cutline.snapshot.worker.events import Stage
+from cutline.snapshot.worker.restored_parts import RestoredParts
 from tests.snapshot.worker.programs import A, B, Machine, deploy, sent
 
 _INCARNATIONS = st.integers(1, 3)

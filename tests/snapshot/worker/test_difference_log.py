@@ -9,15 +9,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.control import SnapshotAcknowledged
-from snapshot.ids import Subtask
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.operators.monoids import Count
-from snapshot.subtask.events import DifferencesHeld
-from snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
-from snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
-from snapshot.worker.difference_log import CommitTotals, DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
-from snapshot.worker.store_calls import StoreCalls, opening
+from cutline.snapshot.coordinator.control import SnapshotAcknowledged
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.operators.monoids import Count
+from cutline.snapshot.subtask.events import DifferencesHeld
+from cutline.snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
+from cutline.snapshot.worker.difference_log import CommitTotals, DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
+from cutline.snapshot.worker.store_calls import StoreCalls, opening
 from tests.snapshot.sample import TIMINGS, records
 from tests.snapshot.testing.totalled import Multiset
 

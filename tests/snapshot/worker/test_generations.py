@@ -13,14 +13,22 @@ from typing import Any, cast
 
 import pytest
 
-from snapshot.ids import Subtask
-from snapshot.keyed.compaction import SegmentSize
-from snapshot.keyed.migration import MigratedRows
-from snapshot.keyed.rows import CapturedRows
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.own_changes import OwnChange
-from snapshot.stored.part import Handle, PartKind
-from snapshot.worker.generations import CompactRows, Declined, EncodeRows, GenerationLog, MergeRows, RowTask, StoreRows
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.compaction import SegmentSize
+from cutline.snapshot.keyed.migration import MigratedRows
+from cutline.snapshot.keyed.rows import CapturedRows
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.worker.generations import (
+    CompactRows,
+    Declined,
+    EncodeRows,
+    GenerationLog,
+    MergeRows,
+    RowTask,
+    StoreRows,
+)
 from tests.run_size import scaled
 
 SUBTASK = Subtask("count", 1)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.channel.frame import Marker
-from snapshot.coordinator import control
-from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.subtask.events import ControlEvent, MarkerArrived
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.worker import events
-from snapshot.worker.events import AlignmentDeadline, IdleDeadline, RequestDeadline, Stage, UploadDeadline
-from snapshot.worker.machine import WorkerSettings
-from snapshot.worker.upload_batcher import BATCH_SECONDS_MAX
+from cutline.snapshot.channel.frame import Marker
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.subtask.events import ControlEvent, MarkerArrived
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.worker import events
+from cutline.snapshot.worker.events import AlignmentDeadline, IdleDeadline, RequestDeadline, Stage, UploadDeadline
+from cutline.snapshot.worker.machine import WorkerSettings
+from cutline.snapshot.worker.upload_batcher import BATCH_SECONDS_MAX
 from tests.snapshot.worker.programs import A, B, Ends, Machine, Numbers, deploy, sent
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.worker.machine import WorkerMachine
-from snapshot.worker.upload_batcher import UploadBatcher
+from cutline.snapshot.worker.machine import WorkerMachine
+from cutline.snapshot.worker.upload_batcher import UploadBatcher
 from tests.mutation import Mutant, require_all_pass, require_teeth
 from tests.snapshot.worker import test_machine
 

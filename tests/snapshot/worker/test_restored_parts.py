@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.channel.serialization import Codec
-from snapshot.coordinator.control import Deploy, RestoredSubtask
-from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.stored.part import Handle, PartKind
-from snapshot.worker.restored_parts import read_parts
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
+from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.worker.restored_parts import read_parts
 
 
 def test_changes_that_cannot_be_read_are_named() -> None:

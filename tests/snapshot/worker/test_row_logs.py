@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from snapshot.coordinator.control import SnapshotAcknowledged, SnapshotDeclined
-from snapshot.keyed.versions import PendingVersion
-from snapshot.stored.certificate import LocalVersion
-from snapshot.stored.contribution import SnapshotTimings
-from snapshot.stored.own_changes import OwnChange
-from snapshot.subtask.reports import StepCaptured, VersionBegun
-from snapshot.worker.generations import AwaitVersion, StoreRows
-from snapshot.worker.row_logs import RowLogs
-from snapshot.worker.row_tasks import RowsStored, RowWork, VersionFailed, VersionMade, failure_of
+from cutline.snapshot.coordinator.control import SnapshotAcknowledged, SnapshotDeclined
+from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.stored.certificate import LocalVersion
+from cutline.snapshot.stored.contribution import SnapshotTimings
+from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.subtask.reports import StepCaptured, VersionBegun
+from cutline.snapshot.worker.generations import AwaitVersion, StoreRows
+from cutline.snapshot.worker.row_logs import RowLogs
+from cutline.snapshot.worker.row_tasks import RowsStored, RowWork, VersionFailed, VersionMade, failure_of
 from tests.snapshot import sample
 
 SUBTASK = sample.records()[0].subtask

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.partitioning import groups_of
-from snapshot.channel.serialization import Codec
-from snapshot.ids import Subtask
-from snapshot.keyed.decoding import rows_of
-from snapshot.keyed.migration import MigratedRows
-from snapshot.keyed.row_spool import MemorySpool, RowSpool
-from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
-from snapshot.stored.keyed_state import keyed_state, read_segments
-from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.memory_files import MemoryFiles
-from snapshot.stored.part import PartKind
-from snapshot.stored.run_store import RunStore
-from snapshot.worker import row_tasks
-from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
-from snapshot.worker.row_tasks import RowsEncoded, RowsMerged, RowsRefused, RowsStored, RowWork
-from state_backends import row_spool
-from state_backends.row_spool import FileSpool
+from cutline.snapshot.channel.partitioning import groups_of
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.migration import MigratedRows
+from cutline.snapshot.keyed.row_spool import MemorySpool, RowSpool
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.stored.keyed_state import keyed_state, read_segments
+from cutline.snapshot.stored.list_rules import ListEntry
+from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.part import PartKind
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.worker import row_tasks
+from cutline.snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
+from cutline.snapshot.worker.row_tasks import RowsEncoded, RowsMerged, RowsRefused, RowsStored, RowWork
+from cutline.state_backends import row_spool
+from cutline.state_backends.row_spool import FileSpool
 
 SUBTASK = Subtask("count", 1)
 SPEC = StateSpec("n", StateKind.VALUE)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from snapshot.coordinator.control import RestoredSubtask
-from snapshot.errors import Fenced, RestoreRefused
-from snapshot.ids import Subtask
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.operators.monoids import Count
-from snapshot.testing.simulation.kept_totals import KeptTotals
-from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
-from snapshot.worker.difference_log import CommitTotals, TotalsTask, WriteTotals
-from snapshot.worker.store_calls import StoreCalls, claim_of, opening
+from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.errors import Fenced, RestoreRefused
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.operators.monoids import Count
+from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
+from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
+from cutline.snapshot.worker.difference_log import CommitTotals, TotalsTask, WriteTotals
+from cutline.snapshot.worker.store_calls import StoreCalls, claim_of, opening
 
 ME = Subtask("sums")
 OLD, NEW = StoreClaim("g", 1), StoreClaim("g", 2)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.ids import Subtask
-from snapshot.stored.contribution import SnapshotTaken
-from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, PendingUpload, UploadBatcher
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, PendingUpload, UploadBatcher
 from tests.snapshot import sample
 
 LARGE = memoryview(bytes(BATCH_BYTES_MAX))

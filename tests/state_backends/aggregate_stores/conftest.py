@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from benchmarks.servers import PostgreSQLServer, RedisServer
-from snapshot.operators.aggregate_store import AggregateStore
-from state_backends import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from cutline import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from cutline.snapshot.operators.aggregate_store import AggregateStore
 
 Maker = Callable[[], AggregateStore]
 

@@ -19,12 +19,12 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from benchmarks.servers import PostgreSQLServer, RedisServer, Server
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.stored.backend import StoreRefused
-from state_backends import PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
-from state_backends.aggregate_stores import postgresql, redis, sqlite
-from state_backends.aggregate_stores.cell_store import CellStore
+from cutline import PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.stored.backend import StoreRefused
+from cutline.state_backends.aggregate_stores import postgresql, redis, sqlite
+from cutline.state_backends.aggregate_stores.cell_store import CellStore
 from tests.run_size import scaled
 
 _CLAIM = StoreClaim("r", 1)
@@ -34,8 +34,8 @@ _SECONDS_MAX = 60
 #: a process that writes until it is killed; a line says what it has written
 _WRITER = """
 import sys
-from snapshot.operators.aggregate_store import StoreClaim
-from state_backends import RocksDBStore, SQLiteStore
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline import RocksDBStore, SQLiteStore
 store = globals()[sys.argv[1]](sys.argv[2])
 claim = StoreClaim("r", 1)
 store.take(claim)
@@ -306,8 +306,8 @@ import resource
 import signal
 import sys
 
-from snapshot.operators.aggregate_store import StoreClaim
-from state_backends import RocksDBStore
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline import RocksDBStore
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 claim = StoreClaim("r", 1)

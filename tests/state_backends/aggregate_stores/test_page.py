@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from benchmarks.servers import PostgreSQLServer
-from snapshot.operators.aggregate_store import StoreClaim
-from state_backends import PostgreSQLStore, SQLiteStore
+from cutline import PostgreSQLStore, SQLiteStore
+from cutline.snapshot.operators.aggregate_store import StoreClaim
 from tests.run_size import scaled
 from tests.source_files import ROOT
 

@@ -15,16 +15,16 @@ import pytest
 import redis
 
 from benchmarks.servers import PostgreSQLServer, RedisServer
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from snapshot.stored.backend import StoreRefused
-from state_backends import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from cutline import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.stored.backend import StoreRefused
 
 _CLAIM = StoreClaim("r", 1)
 
 #: opens a database, and holds it until its standard input ends
 _HOLDER = """
 import sys
-from state_backends import RocksDBStore
+from cutline import RocksDBStore
 store = RocksDBStore(sys.argv[1])
 store.get("a")
 print("open", flush=True)
@@ -191,7 +191,7 @@ def test_packages_are_imported_late() -> None:
     """A program that makes stores without calling them imports none of the optional packages."""
     code = """
 import sys
-from state_backends import PostgreSQLStore, RedisStore, RocksDBStore
+from cutline import PostgreSQLStore, RedisStore, RocksDBStore
 stores = PostgreSQLStore("host=127.0.0.1"), RedisStore("redis://127.0.0.1"), RocksDBStore("totals")
 assert not {"psycopg", "redis", "rocksdict"} & set(sys.modules)
 """

@@ -15,10 +15,10 @@ import redis
 
 from benchmarks.live import wait_for
 from benchmarks.servers import PostgreSQLServer, RedisServer
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
-from state_backends import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
-from state_backends.aggregate_stores.cell_store import CellStore, Holder
+from cutline import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.state_backends.aggregate_stores.cell_store import CellStore, Holder
 
 _CLAIM = StoreClaim("r", 1)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from snapshot.errors import Fenced
-from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.testing import checkStore
-from state_backends import MemoryStore
-from state_backends.aggregate_stores.memory import MemoryTable
-from state_backends.retries import repeated
+from cutline import MemoryStore
+from cutline.snapshot.errors import Fenced
+from cutline.snapshot.operators.aggregate_store import StoreClaim
+from cutline.state_backends.aggregate_stores.memory import MemoryTable
+from cutline.state_backends.retries import repeated
+from cutline.testing import checkStore
 from tests.leaks import LeakCheck
 from tests.run_size import scaled
 from tests.state_backends.aggregate_stores.conftest import Maker
@@ -30,7 +30,7 @@ _KEYS = 50
 #: what another process does with a store
 _OTHER_PROCESS = """
 import pickle, sys
-from snapshot.operators.aggregate_store import StoreClaim
+from cutline.snapshot.operators.aggregate_store import StoreClaim
 store = pickle.loads(bytes.fromhex(sys.argv[1]))
 assert store.get("a") == 1
 store.write(StoreClaim("r", 1), 2, [("a", 2), ("b", 2)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from state_backends.aggregate_stores.texts import from_text, to_text
+from cutline.state_backends.aggregate_stores.texts import from_text, to_text
 
 #: {value: its text}
 _TEXTS: tuple[tuple[Any, str], ...] = (

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Node
-from snapshot.testing.diagnosis.diagnose import Diagnosis, Mistake, diagnose
-from snapshot.testing.diagnosis.probe import Probe
-from snapshot.testing.steps import Crash, Deliver, Initiate, Poll, Quiesce, Step
-from snapshot.testing.trial import Trial
+from cutline import Context, Node
+from cutline.snapshot.testing.diagnosis.diagnose import Diagnosis, Mistake, diagnose
+from cutline.snapshot.testing.diagnosis.probe import Probe
+from cutline.snapshot.testing.steps import Crash, Deliver, Initiate, Poll, Quiesce, Step
+from cutline.snapshot.testing.trial import Trial
 from tests.snapshot.testing.broken import Averages, ForgetsCount, LosesCount, SharesLedger2, through
 
 #: A snapshot between the first two messages of the node, and a crash after the second.

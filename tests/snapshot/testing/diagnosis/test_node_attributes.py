@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from snapshot import Context, Node, Sink
-from snapshot.channel.serialization import Codec
-from snapshot.testing.diagnosis.node_attributes import Spot, names_in_hooks, node_attributes
-from snapshot.testing.payload import unpack
+from cutline import Context, Node, Sink
+from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.testing.diagnosis.node_attributes import Spot, names_in_hooks, node_attributes
+from cutline.snapshot.testing.payload import unpack
 
 CODEC = Codec()
 TABLE: dict[str, int] = {"row": 1}

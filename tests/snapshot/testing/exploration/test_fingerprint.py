@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.testing.exploration.fingerprint import fingerprint
+from cutline.snapshot.testing.exploration.fingerprint import fingerprint
 
 
 class Slotted:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from snapshot import Node
-from snapshot.testing.exploration.node_log import NOWHERE, NodeLog
+from cutline import Node
+from cutline.snapshot.testing.exploration.node_log import NOWHERE, NodeLog
 from tests.snapshot import sample
 
 PQ = sample.PQ

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from snapshot import Graph
-from snapshot.coordinator import control
-from snapshot.testing.lists import ListSink, ListSource
-from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
-from snapshot.testing.simulator import Simulator
-from snapshot.testing.steps import Listen, Quiesce
+from cutline import Graph
+from cutline.snapshot.coordinator import control
+from cutline.snapshot.testing.lists import ListSink, ListSource
+from cutline.snapshot.testing.simulation.connection import Connection
+from cutline.snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from cutline.snapshot.testing.simulator import Simulator
+from cutline.snapshot.testing.steps import Listen, Quiesce
 
 #: number of a process that the simulator has not started
 PROCESS = 99

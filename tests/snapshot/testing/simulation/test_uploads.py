@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from snapshot.ids import Subtask
-from snapshot.keyed.versions import PendingVersion
-from snapshot.testing.simulation.scheduler import Scheduler
-from snapshot.testing.simulation.uploads import Uploads
-from snapshot.worker.generations import AwaitVersion, RowTask
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.testing.simulation.scheduler import Scheduler
+from cutline.snapshot.testing.simulation.uploads import Uploads
+from cutline.snapshot.worker.generations import AwaitVersion, RowTask
 
 
 def test_a_task_waits_for_its_version() -> None:
