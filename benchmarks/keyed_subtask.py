@@ -37,12 +37,13 @@ from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironme
 from cutline.snapshot.subtask.events import MarkerArrived, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.subtask.reports import RowsCaptured, RowsSealed
-from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
-from cutline.snapshot.worker.generations import CompactRows
+from cutline.snapshot.subtask.strand import ChangeCaptured
+from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
+from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
+from cutline.snapshot.worker.generations import CompactRows, StoreRows
+from cutline.snapshot.worker.ledger import Task, TaskFailed
+from cutline.snapshot.worker.ledgers import ledgers_of
 from cutline.snapshot.worker.restored_parts import RestoredParts
-from cutline.snapshot.worker.row_logs import Outcome, RowLogs
-from cutline.snapshot.worker.row_tasks import RowsStored
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState
 
@@ -154,7 +155,9 @@ class StoredSubtask:
         self._machine = SubtaskMachine(assembled)
         parts = self._read()
         now = time.time()
-        self._logs = RowLogs(self._incarnation, _RUN, parts.deploy.subtasks, self._store.backend.inline_bytes_max)
+        inline_bytes_max, machines = self._store.backend.inline_bytes_max, {_SUBTASK: self._machine}
+        ledgers = ledgers_of(parts.deploy, _RUN, machines, inline_bytes_max)
+        self._acknowledgements = Acknowledgements(self._incarnation, ledgers)
         self._machine.restore(parts.states[_SUBTASK], now, parts.rows.get(_SUBTASK, ()))
         self._machine.step(Started(), now)
         #: the state of the node
@@ -199,10 +202,8 @@ class StoredSubtask:
     def _take_reports(self) -> None:
         for report in self._machine.take_reports():
             match report:
-                case RowsCaptured():
-                    self._perform(self._logs.captured(report))
-                case RowsSealed():
-                    self._perform(self._logs.sealed(report))
+                case ChangeCaptured():
+                    self._perform(self._acknowledgements.captured(report))
                 case SnapshotTaken():
                     self._pending += 1
                     self._storage.upload((PendingUpload(report, time.monotonic()),), self._incarnation)
@@ -241,27 +242,28 @@ class StoredSubtask:
             self._pending -= 1
             match finished:
                 case PartsStored(messages):
-                    self._perform(self._logs.parts_stored(messages))
-                case RowsWorked(_, result):
-                    if isinstance(result, RowsStored):
-                        size = sum(entry.handle.size for entry in result.entries)
-                        (self.written.merged if isinstance(result.task, CompactRows) else self.written.deltas).append(
-                            size
-                        )
-                    self._perform(self._logs.worked(result))
+                    self._perform(self._acknowledgements.parts_stored(messages))
+                case Performed(_, task, result):
+                    self._note_written(task, result)
+                    self._perform(self._acknowledgements.done(task, result))
                 case _:
                     raise RuntimeError(f"storage has finished {finished}")
 
-    def _perform(self, outcome: Outcome) -> None:
-        for task in outcome.tasks:
+    def _note_written(self, task: Task, result: Any) -> None:
+        if isinstance(task, StoreRows | CompactRows) and not isinstance(result, TaskFailed):
+            sizes = self.written.merged if isinstance(task, CompactRows) else self.written.deltas
+            sizes.append(sum(entry.handle.size for entry in result))
+
+    def _perform(self, decisions: LedgerDecisions) -> None:
+        for task in decisions.tasks:
             self._pending += 1
-            self._storage.work_on_rows(task, self._incarnation)
-        for message in outcome.messages:
+            self._storage.perform(task, self._incarnation)
+        for message in decisions.messages:
             match message:
                 case SnapshotAcknowledged():
                     self.record = message.record
                     self.stored_seconds = time.perf_counter() - self._cut_at
-                    self._logs.discard_below(message.snapshot_id + 1)
+                    self._acknowledgements.settled(0, message.snapshot_id + 1)
                 case SnapshotDeclined():
                     raise RuntimeError(message.reason)
 

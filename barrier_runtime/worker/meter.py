@@ -19,7 +19,6 @@ from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.subtask.limits import SLICE_MESSAGES_MAX
 from cutline.snapshot.subtask.machine import Status, SubtaskMachine
-from cutline.snapshot.worker.difference_log import DifferenceLogs
 
 #: Seconds that a turn should take at most, because markers and all other subtasks of the worker wait for its end.
 SLICE_SECONDS_MAX = 0.01
@@ -123,18 +122,18 @@ class Meter:
         )
 
 
-def store_progress(
-    machines: Mapping[Subtask, SubtaskMachine], differences: DifferenceLogs, totals: TotalsThreads
-) -> dict[str, StoreProgress]:
+def store_progress(machines: Mapping[Subtask, SubtaskMachine], totals: TotalsThreads) -> dict[str, StoreProgress]:
     """Return the progress of the stores of a worker's aggregates, by node."""
     found: dict[str, StoreProgress] = {}
-    for subtask in differences:
-        node, held, status = machines[subtask].node, differences.held(subtask), totals.status(subtask)
+    for subtask, machine in machines.items():
+        if machine.parts.gate is None:
+            continue
+        node, held, status = machine.node, machine.parts.gate.held, totals.status(subtask)
         assert isinstance(node, PersistentAggregate)
         progress = StoreProgress(
             node.held_keys,
             node.held_bytes,
-            differences.held_keys(subtask),
+            held.keys,
             held.size,
             status.cells_left,
             status.operations,

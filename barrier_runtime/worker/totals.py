@@ -20,9 +20,10 @@ from cutline.snapshot.ids import Subtask
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.stored.backend import StoreRefused
-from cutline.snapshot.worker.difference_log import TotalsTask
-from cutline.snapshot.worker.events import TotalsFailed, TotalsWorked
+from cutline.snapshot.worker.events import Performed
+from cutline.snapshot.worker.ledger import Task, TaskRefused
 from cutline.snapshot.worker.store_calls import StoreCalls, cells_of, claim_of, opening
+from cutline.snapshot.worker.totals_ledger import TotalsTask
 from cutline.state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")
@@ -59,9 +60,7 @@ class TotalsThreads:
         Takes the end of a task. Called on the threads.
     """
 
-    def __init__(
-        self, run: str, aggregate_of: AggregateOf, finish: Callable[[TotalsWorked | TotalsFailed], None]
-    ) -> None:
+    def __init__(self, run: str, aggregate_of: AggregateOf, finish: Callable[[Performed], None]) -> None:
         self._run = run
         self._aggregate_of = aggregate_of
         self._finish = finish
@@ -98,9 +97,10 @@ class TotalsThreads:
             subtask: _StoreThread(subtask, own, deploy.incarnation, self._finish) for subtask, own in calls.items()
         }
 
-    def work(self, task: TotalsTask, incarnation: int) -> None:
+    def work(self, task: Task, incarnation: int) -> None:
         """Perform a task behind the subtask's other tasks."""
         thread = self._threads.get(task.subtask)
+        assert isinstance(task, TotalsTask)
         if thread is not None and thread.incarnation == incarnation:
             thread.put(task)
 
@@ -147,7 +147,7 @@ class _StoreThread:
         subtask: Subtask,
         calls: StoreCalls,
         incarnation: int,
-        finish: Callable[[TotalsWorked | TotalsFailed], None],
+        finish: Callable[[Performed], None],
     ) -> None:
         self.incarnation = incarnation
         self._subtask = subtask
@@ -180,7 +180,8 @@ class _StoreThread:
                 try:
                     self._step()
                 except Exception as error:  # noqa: BLE001  # any error, because the snapshot waits for an answer
-                    self._finish(TotalsFailed(self.incarnation, self._failure(error)))
+                    refused = TaskRefused(self._failure(error))
+                    self._finish(Performed(self.incarnation, self._calls.current, refused))
                     return
         finally:
             self._calls.close()
@@ -214,7 +215,7 @@ class _StoreThread:
                 _logger.warning("the store of %s is back", self._subtask)
                 self._error = ""
             if done is not None:
-                self._finish(TotalsWorked(self.incarnation, done))
+                self._finish(Performed(self.incarnation, done, None))
             return
 
     def _failure(self, error: Exception) -> CutlineError:

@@ -22,21 +22,18 @@ from cutline.snapshot.keyed.row_spool import RowSpool
 from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.worker.difference_log import TotalsTask
 from cutline.snapshot.worker.events import (
     PartsRead,
     PartsStored,
     PartsUnreadable,
+    Performed,
     RecordNotWritten,
     RecordWritten,
-    RowsWorked,
-    TotalsFailed,
-    TotalsWorked,
     WriteRecord,
 )
-from cutline.snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from cutline.snapshot.worker.ledger import Lane, Task, TaskFailed
 from cutline.snapshot.worker.restored_parts import KeyOf, read_parts
-from cutline.snapshot.worker.row_tasks import RowResult, RowWork, failure_of
+from cutline.snapshot.worker.row_tasks import RowWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState
 from cutline.state_backends.local_versions import LocalVersions
@@ -50,17 +47,8 @@ STORAGE_THREADS = 4
 #: a message to the coordinator about the contribution of one subtask
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
-#: the result of a finished read, upload, task on rows, or task on totals
-Finished = (
-    PartsStored
-    | RowsWorked
-    | RecordWritten
-    | RecordNotWritten
-    | PartsRead
-    | PartsUnreadable
-    | TotalsWorked
-    | TotalsFailed
-)
+#: the result of a finished read, upload or task
+Finished = PartsStored | Performed | RecordWritten | RecordNotWritten | PartsRead | PartsUnreadable
 
 
 class Storage:
@@ -119,22 +107,19 @@ class Storage:
         """Store all parts of `uploads` together. Acknowledge them when all are durable."""
         self._pool.submit(self._upload, uploads, incarnation)
 
-    def work_on_rows(self, task: RowTask, incarnation: int) -> None:
-        """Perform a task on keyed rows."""
-        match task:
-            case EncodeRows():
-                pool = self._encoder
-            case MergeRows() | StoreRows() | AwaitVersion():
-                pool = self._pool
-            case CompactRows():
-                pool = self._compactor
+    def perform(self, task: Task, incarnation: int) -> None:
+        """Perform a task in its lane."""
+        match task.lane:
+            case Lane.ENCODE:
+                self._encoder.submit(self._work, task, incarnation, self._spool)
+            case Lane.STORE:
+                self._pool.submit(self._work, task, incarnation, self._spool)
+            case Lane.COMPACT:
+                self._compactor.submit(self._work, task, incarnation, self._spool)
+            case Lane.IN_ORDER:
+                self.totals.work(task, incarnation)
             case _:
-                assert_never(task)
-        pool.submit(self._work, task, incarnation, self._spool)
-
-    def work_on_totals(self, task: TotalsTask, incarnation: int) -> None:
-        """Perform a task on the store of an aggregate."""
-        self.totals.work(task, incarnation)
+                assert_never(task.lane)
 
     def write_record(self, effect: WriteRecord) -> None:
         """Store a record of a subtask alone, and then look for a claim."""
@@ -195,7 +180,7 @@ class Storage:
         except Exception as error:  # noqa: BLE001  # any error: the next record waits for an answer
             self._finish(RecordNotWritten(*at, printable(str(error) or repr(error))))
 
-    def _work(self, task: RowTask, incarnation: int, spool: RowSpool) -> None:
+    def _work(self, task: Task, incarnation: int, spool: RowSpool) -> None:
         if incarnation != self._incarnation:
             return
         work = RowWork(
@@ -208,12 +193,11 @@ class Storage:
             spool,
             "" if self._versions is None else self._versions.disk,
         )
-        result: RowResult
         try:
             result = work.perform(task)
         except Exception as error:  # noqa: BLE001  # any error, even MemoryError: snapshots wait for an answer
-            result = failure_of(task, printable(str(error) or repr(error)))
-        self._finish(RowsWorked(incarnation, result))
+            result = TaskFailed(printable(str(error) or repr(error)))
+        self._finish(Performed(incarnation, task, result))
 
     def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
         return self._store.put_rows(parts, inline=inline)

@@ -56,6 +56,7 @@ from cutline.snapshot.worker.events import (
     OpenDataPlane,
     PeerLost,
     PeersConnected,
+    Perform,
     ReadParts,
     ReadPeers,
     Register,
@@ -65,8 +66,6 @@ from cutline.snapshot.worker.events import (
     Stage,
     StoreParts,
     TurnEnded,
-    WorkOnRows,
-    WorkOnTotals,
     WriteRecord,
 )
 from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
@@ -175,7 +174,7 @@ class Worker:
     def _report_progress(self, plane: DataPlane, now: float) -> None:
         self._next_progress = now + PROGRESS_INTERVAL_SECONDS
         self._storage.release_memory()
-        stores = store_progress(plane.machines, self._machine.differences, self._storage.totals)
+        stores = store_progress(plane.machines, self._storage.totals)
         self._control.send(plane.meter.report(self._peers.refused if self._peers else {}, stores))
         if self._control.is_free:  # otherwise the newest events wait in their ring buffers
             self._send_trace(plane)
@@ -264,10 +263,8 @@ class Worker:
                 self._flush()
             case StoreParts(incarnation, uploads):
                 self._storage.upload(uploads, incarnation)
-            case WorkOnRows(incarnation, task):
-                self._storage.work_on_rows(task, incarnation)
-            case WorkOnTotals(incarnation, task):
-                self._storage.work_on_totals(task, incarnation)
+            case Perform(incarnation, task):
+                self._storage.perform(task, incarnation)
             case WriteRecord():
                 self._storage.write_record(effect)
             case RemoveVersions(kept):

@@ -40,7 +40,8 @@ from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.stored.snapshot import Snapshot
 from cutline.snapshot.stored.topology_record import topology_of_record
 from cutline.snapshot.worker.generations import CompactRows, EncodeRows, StoreRows
-from cutline.snapshot.worker.row_tasks import RowsEncoded, RowsRefused, RowsStored, RowWork
+from cutline.snapshot.worker.ledger import TaskFailed
+from cutline.snapshot.worker.row_tasks import RowWork
 
 #: An edge by the names of its nodes, or a channel by its subtasks.
 Edge = tuple[str | Subtask, str | Subtask]
@@ -373,12 +374,11 @@ class _Writing:
         edits = self._edited_rows.get(record.subtask)
         if edits is None:
             return None if record.rows is None else entries
-        encoded = self._work.perform(EncodeRows(record.subtask, 1, edits.captured()))
-        if isinstance(encoded, RowsRefused):
+        encoded = self._work.encode(EncodeRows(record.subtask, 1, edits.captured()))
+        if isinstance(encoded, TaskFailed):
             raise GraphError(f"{self._snapshot}: {encoded.reason}")
-        assert isinstance(encoded, RowsEncoded)
         room = self._room(entries)
-        task = StoreRows(record.subtask, PartKind.ROWS, 1, 1, self._snapshot_id, encoded.rows, room)
+        task = StoreRows(record.subtask, PartKind.ROWS, 1, 1, self._snapshot_id, encoded, room)
         return (*entries, *self._stored(task))
 
     def _own_list(self, record: SubtaskRecord) -> tuple[Handle, ...]:
@@ -399,9 +399,7 @@ class _Writing:
         return tuple(entry.handle for entry in self._stored(task))
 
     def _stored(self, task: StoreRows | CompactRows) -> tuple[ListEntry, ...]:
-        result = self._work.perform(task)
-        assert isinstance(result, RowsStored)
-        return result.entries
+        return self._work.store(task)
 
     def _room(self, entries: Sequence[ListEntry] = ()) -> int:
         """Return the bytes that a list may still hold inside the manifest."""

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDifferences:
+    """Memory of the differences of an aggregate's subtask whose cut is over."""
+
+    #: whether one waits for the store, or for the end of its snapshot. It may be empty, while another subtask's waits
+    is_waiting: bool = False
+    #: bytes, about, also of aborted snapshots, which wait for the next cut
+    size: int = 0
+    #: keys, once for each difference
+    keys: int = 0
 
 
 class DifferenceGate:
@@ -22,20 +36,17 @@ class DifferenceGate:
         self._node = node
         self._backpressure = backpressure
         self._bytes_max = bytes_max
-        #: whether a difference behind a cut waits for the end of its snapshot
-        self._is_waiting = False
-        #: bytes of differences behind a cut, also those of aborted snapshots, which wait for the next cut
-        self._bytes = 0
+        self.held = HeldDifferences()
         self._is_closed = False
 
-    def hold(self, size: int, *, is_waiting: bool) -> None:
-        """Note how many bytes are behind a cut, and whether a difference waits for the end of its snapshot."""
-        self._bytes, self._is_waiting = size, is_waiting
+    def hold(self, held: HeldDifferences) -> None:
+        """Take what is in memory of differences whose cut is over."""
+        self.held = held
         self.check()
 
     def check(self) -> None:
         """Close or open the gate. Called after each slice of messages."""
-        is_full = self._is_waiting and self._exceeds
+        is_full = self.held.is_waiting and self._exceeds
         if is_full is not self._is_closed:
             self._is_closed = is_full
             self._backpressure.closed += 1 if is_full else -1
@@ -43,8 +54,8 @@ class DifferenceGate:
     @property
     def needs_snapshot(self) -> bool:
         """Whether only a cut can free memory."""
-        return not self._is_waiting and self._exceeds
+        return not self.held.is_waiting and self._exceeds
 
     @property
     def _exceeds(self) -> bool:
-        return self._bytes + self._node.held_bytes > self._bytes_max
+        return self.held.size + self._node.held_bytes > self._bytes_max

@@ -105,16 +105,6 @@ class ClockAnnounced:
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True)
-class DifferencesHeld:
-    """Memory of an aggregate's differences behind a cut."""
-
-    #: whether one waits for the store, or for the end of its snapshot. It may be empty, while another subtask's waits
-    is_waiting: bool
-    #: bytes, also of aborted snapshots, which wait for the next cut
-    size: int
-
-
 #: events that a host passes to `SubtaskMachine.step`
 ControlEvent = (
     Started
@@ -129,7 +119,6 @@ ControlEvent = (
     | ComponentEnded
     | ClockAsked
     | ClockAnnounced
-    | DifferencesHeld
 )
 
 

@@ -42,7 +42,6 @@ from cutline.snapshot.subtask.events import (
     ClockAsked,
     ComponentEnded,
     ControlEvent,
-    DifferencesHeld,
     MarkerArrived,
     MarkerReached,
     MinSnapshotIdRaised,
@@ -61,24 +60,26 @@ from cutline.snapshot.subtask.positions import Positions
 from cutline.snapshot.subtask.replaying import ReplayCalls, Replayer
 from cutline.snapshot.subtask.reports import (
     ClockGiven,
-    DifferenceCaptured,
-    OwnStateCaptured,
     PublicationHandled,
     RecordTaken,
     Replayed,
     Report,
-    RowsCaptured,
-    RowsMigrated,
-    RowsSealed,
     SnapshotAsked,
     SnapshotFailed,
     SubtaskEnded,
     SuspectHandled,
-    VersionBegun,
 )
 from cutline.snapshot.subtask.snapshotter import Snapshotter
 from cutline.snapshot.subtask.state_capture import StateCapture
 from cutline.snapshot.subtask.stepping import StateHashes, Stepping
+from cutline.snapshot.subtask.strand import (
+    Change,
+    ChangeCaptured,
+    DifferenceCaptured,
+    RowsCaptured,
+    Strand,
+    VersionBegun,
+)
 from cutline.snapshot.subtask.timers import NO_KEY, checked_seconds
 from cutline.snapshot.subtask.two_phase import PreparedOutput
 from cutline.snapshot.subtask.user_code import calling, refusing
@@ -114,7 +115,7 @@ class SubtaskMachine:
         self.backpressure = parts.backpressure
         self.node = parts.node
         self.observer = parts.observer
-        self._parts = parts
+        self.parts = parts
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
         self.snapshotter = Snapshotter(
@@ -186,13 +187,13 @@ class SubtaskMachine:
         """
         assert self.status is Status.CREATED
         self._tick(now)
-        if self._parts.steps is not None and steps:
-            self._parts.steps.restore(steps, behind)
-            self._replayer = self._make_replayer(self._parts.steps)
+        if self.parts.steps is not None and steps:
+            self.parts.steps.restore(steps, behind)
+            self._replayer = self._make_replayer(self.parts.steps)
             if state is not None:
                 self.context.now = 0.0  # the state has the time, and rows of that time have not expired
-        elif self._parts.steps is not None and state is None:
-            self._parts.steps.begin()
+        elif self.parts.steps is not None and state is None:
+            self.parts.steps.begin()
         if self.observer is not None:
             self.observer.restoring()
         ended = False
@@ -201,27 +202,27 @@ class SubtaskMachine:
             kept = self._united(state, donations) if isinstance(state, Donors) else self._decoded(state)
             ended = kept.ended
             self._kept.apply(kept)
-            if self._parts.steps is not None and kept.log_run is not None:
-                self._parts.steps.go_on(kept.log_run, snapshot_id)
+            if self.parts.steps is not None and kept.log_run is not None:
+                self.parts.steps.go_on(kept.log_run, snapshot_id)
             self._lead = max(0.0, kept.now - now)
             self._exhausted = kept.exhausted
             kept_states = [each.state for each in donations] if donations else [kept.state]
             has_changes = bool(own) or any(each.changes for each in donations)
-            self._parts.own.check_version(has_state=has_changes or any(each is not None for each in kept_states))
+            self.parts.own.check_version(has_state=has_changes or any(each is not None for each in kept_states))
             with refusing(self.subtask), calling("restoreState", self.subtask):
                 if isinstance(state, Donors):
-                    self._parts.own.inherit(donations, snapshot_id)
+                    self.parts.own.inherit(donations, snapshot_id)
                 else:
-                    self._parts.own.restore(kept.state, own, snapshot_id, needs_base=needs_base)
+                    self.parts.own.restore(kept.state, own, snapshot_id, needs_base=needs_base)
         migrated = self._migrated_rows(rows)
         kept_rows = rows if migrated is None else (migrated.segment,)
         is_rescaled = isinstance(state, Donors)
-        self._parts.keyed.restore(
+        self.parts.keyed.restore(
             kept_rows, self.context.now, is_rescaled=is_rescaled, version=version, lists_rows=lists_rows
         )
         self._open(ended=ended)
-        if (base := self._parts.keyed.regrouped or migrated) is not None:
-            self._reports.append(RowsMigrated(self.subtask, base))
+        if (base := self.parts.keyed.regrouped or migrated) is not None:
+            self._changed(Strand.ROWS, None, base)
         if self._prepared.is_two_phase:
             with calling("commit", self.subtask):
                 self._prepared.commit_all()
@@ -233,15 +234,15 @@ class SubtaskMachine:
     def _migrated_rows(self, rows: Sequence[Segment]) -> MigratedRows | None:
         """Return rows of the node's `stateVersion`, or None where all rows have it."""
         version = self.node.stateVersion
-        if self._parts.restored.state_version >= version:
+        if self.parts.restored.state_version >= version:
             return None  # without a look at the rows, because they may exceed memory
-        older = self._parts.keyed.older_version(rows)
+        older = self.parts.keyed.older_version(rows)
         if older is None:
             return None
         if not defines(self.node, "migrateKeyedState"):
             raise RestoreRefused(unmigrated_text(str(self.subtask), older, version, "migrateKeyedState"))
         with calling("migrateKeyedState", self.subtask):
-            return self._parts.keyed.migrated(rows, self.node.migrateKeyedState)
+            return self.parts.keyed.migrated(rows, self.node.migrateKeyedState)
 
     def _united(self, donors: Donors, donations: list[Donation]) -> NodeState:
         states = [self._decoded(donor.state) for donor in donors.donors]
@@ -251,7 +252,7 @@ class SubtaskMachine:
 
     def _decoded(self, state: bytes | memoryview) -> NodeState:
         try:
-            return NodeState.decode(state, self._parts.codec)
+            return NodeState.decode(state, self.parts.codec)
         except RestoreRefused as error:
             raise RestoreRefused(f"{self.subtask}: {error}") from error
         except BaseException as error:  # because unpickling runs the user's code, which may raise anything
@@ -265,8 +266,8 @@ class SubtaskMachine:
             with calling("discardUncommitted", self.subtask):
                 self.node.discardUncommitted(self.context)
         if self.status is not Status.ENDED:
-            if self._parts.steps is not None and self._is_fresh:
-                self._parts.steps.start()
+            if self.parts.steps is not None and self._is_fresh:
+                self.parts.steps.start()
             if self._is_fresh and defines(self.node, "onStart"):
                 with calling("onStart", self.subtask):
                     self.node.onStart(self.context)
@@ -282,7 +283,7 @@ class SubtaskMachine:
             try:
                 self.node.close()
             finally:
-                self._parts.keyed.close()
+                self.parts.keyed.close()
         except BaseException as error:  # noqa: BLE001  # because user code may raise anything
             return f"close of {self.subtask}: {describe(error)}"
         return None
@@ -329,35 +330,32 @@ class SubtaskMachine:
                 self._answer_request()  # the snapshot is the answer
             case MinSnapshotIdRaised(min_snapshot_id):
                 self.snapshotter.step(event)
-                if self._parts.division is not None:
-                    self._parts.division.settle(min_snapshot_id)
+                if self.parts.division is not None:
+                    self.parts.division.settle(min_snapshot_id)
             case AlignmentTimedOut():
                 self.snapshotter.step(event)
             case RequestAnswered():
                 self._answer_request()
             case SnapshotPublished(snapshot_id):
                 self._tick(now)
-                if self._parts.division is not None:
-                    self._parts.division.published(snapshot_id)
+                if self.parts.division is not None:
+                    self.parts.division.published(snapshot_id)
                 self._published(snapshot_id)
             case RecordRequested(number):
                 self._record_alone(number)
             case RecordStored():
-                assert self._parts.recording is not None
-                self._parts.recording.stored()
+                assert self.parts.recording is not None
+                self.parts.recording.stored()
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
             case ClockAsked(snapshot_id):
-                assert isinstance(self._parts.division, Positions)
-                seen, has_ended = self._parts.division.ask(snapshot_id), self.status is Status.ENDED
+                assert isinstance(self.parts.division, Positions)
+                seen, has_ended = self.parts.division.ask(snapshot_id), self.status is Status.ENDED
                 self._reports.append(ClockGiven(snapshot_id, self.subtask, seen, has_ended))
             case ClockAnnounced(snapshot_id, clock):
-                assert isinstance(self._parts.division, Positions)
-                self._parts.division.announce(snapshot_id, clock)
-            case DifferencesHeld(is_waiting, size):
-                assert self._parts.gate is not None
-                self._parts.gate.hold(size, is_waiting=is_waiting)
+                assert isinstance(self.parts.division, Positions)
+                self.parts.division.announce(snapshot_id, clock)
             case Started():
                 self._tick(now)
                 self._start()
@@ -381,9 +379,9 @@ class SubtaskMachine:
 
     def _record_alone(self, number: int) -> None:
         """Capture a record of this subtask (PROTOCOL 14.1)."""
-        assert self._parts.recording is not None
+        assert self.parts.recording is not None
         try:
-            taken = self._parts.recording.taken(number, self._capture)
+            taken = self.parts.recording.taken(number, self._capture)
             self._reports.append(RecordTaken(taken, source_progress(self.node, taken)))
         except SnapshotAborted as error:
             self._reports.append(SnapshotFailed(number, self.subtask, str(error)))
@@ -393,8 +391,8 @@ class SubtaskMachine:
         with calling("commit", self.subtask):
             self._prepared.commit_through(snapshot_id)
         if defines(self.node, "onPublished"):
-            if self._parts.steps is not None and self._parts.steps.is_logging:
-                self._parts.steps.log.published(snapshot_id, self.context.now)
+            if self.parts.steps is not None and self.parts.steps.is_logging:
+                self.parts.steps.log.published(snapshot_id, self.context.now)
             with calling("onPublished", self.subtask):
                 self.node.onPublished(snapshot_id)
         self._reports.append(PublicationHandled(snapshot_id, self.subtask))
@@ -423,7 +421,7 @@ class SubtaskMachine:
             any(self._ready()) if self._replayer is None else self._replayer.is_possible or self._replayer.needs_room
         ):
             return True
-        return self._parts.keyed.needs_sweep and self._parts.keyed.is_due
+        return self.parts.keyed.needs_sweep and self.parts.keyed.is_due
 
     def next_wake(self) -> float | None:
         """Return the time of the next timer or poll that is allowed now, which may be in the past. None without any.
@@ -432,7 +430,7 @@ class SubtaskMachine:
         """
         if self.status is not Status.RUNNING or self._replayer is not None or self.backpressure.closed:
             return None
-        due = self._parts.timers.next_at()
+        due = self.parts.timers.next_at()
         may_poll = not (self._exhausted or (self._ends.inner_output_channels and self._spilling))
         if may_poll and (due is None or self._poll_at < due):
             due = self._poll_at
@@ -445,7 +443,7 @@ class SubtaskMachine:
             return False
         if self.status is Status.ENDED:
             return True
-        return self._exhausted and self._parts.timers.next_at() is None and not self._ready_inputs
+        return self._exhausted and self.parts.timers.next_at() is None and not self._ready_inputs
 
     def run(self, now: float, limit: int) -> int:
         """Run one turn: due timers, then messages of the ready inputs in their order, then polls.
@@ -476,10 +474,10 @@ class SubtaskMachine:
 
     def sweep(self) -> None:
         """Free rows that are not needed, and report rows that leave memory. Part of `run`."""
-        if self._parts.keyed.needs_sweep and self.status in (Status.RUNNING, Status.ENDED):
-            self._parts.keyed.sweep()
-            if (rows := self._parts.keyed.take_sealed(self.context.now)) is not None:
-                self._reports.append(RowsSealed(self.subtask, rows))
+        if self.parts.keyed.needs_sweep and self.status in (Status.RUNNING, Status.ENDED):
+            self.parts.keyed.sweep()
+            if (rows := self.parts.keyed.take_sealed(self.context.now)) is not None:
+                self._changed(Strand.ROWS, None, rows)
 
     def handle_next(self, channel: ChannelId, now: float, limit: int = 1) -> int:
         """Handle up to `limit` messages of one channel, for a host that chooses the order itself."""
@@ -541,7 +539,7 @@ class SubtaskMachine:
         """Return the time in seconds when the next timer fires, or None."""
         if self._replayer is not None:
             return 0.0 if self._replayer.is_timer and not self.backpressure.closed else None
-        at = self._parts.timers.next_at()
+        at = self.parts.timers.next_at()
         return None if at is None or self.status is not Status.RUNNING or self.backpressure.closed else at - self._lead
 
     # ---------------------------------------------------------------- reports
@@ -577,7 +575,7 @@ class SubtaskMachine:
         while (
             not self.backpressure.closed
             and done < limit
-            and (due := self._parts.timers.pop_due(self.context.now)) is not None
+            and (due := self.parts.timers.pop_due(self.context.now)) is not None
         ):
             self._fire(*due)
             done += 1
@@ -591,13 +589,13 @@ class SubtaskMachine:
         self.context.key = key if self.context.has_key else None
         self.context.sender = None
         self.context.hooks.calls += 1
-        if self._parts.steps is not None and self._parts.steps.is_logging:
-            self._parts.steps.fired(at, key, has_key=self.context.has_key)
+        if self.parts.steps is not None and self.parts.steps.is_logging:
+            self.parts.steps.fired(at, key, has_key=self.context.has_key)
         if self.observer is not None:
             self.observer.hook_begins("onTimer")
         with calling("onTimer", self.subtask, partial(self._failed_timer, at, key)):
             self.node.onTimer(at, self.context)
-        suspects = self._parts.suspected_timers
+        suspects = self.parts.suspected_timers
         if suspects and (timer := self._failed_timer(at, key)) in suspects:
             suspects.remove(timer)
             self._reports.append(SuspectHandled(timer))
@@ -608,7 +606,7 @@ class SubtaskMachine:
     def _failed_timer(self, at: float, key: Any) -> FailedTimer:
         if key is NO_KEY:
             return FailedTimer(self.subtask, "", b"", at)
-        return FailedTimer(self.subtask, shown(key), content_hash(key, self._parts.codec), at)
+        return FailedTimer(self.subtask, shown(key), content_hash(key, self.parts.codec), at)
 
     def _handle_messages(self, limit: int) -> int:
         done = 0
@@ -624,7 +622,7 @@ class SubtaskMachine:
         """Handle messages of the head frame of a channel, or the end of its stream, or a marker."""
         head = channel.end.head
         assert head is not None
-        division = self._parts.division
+        division = self.parts.division
         if isinstance(head, Marker):
             channel.end.pass_marker()
             if division is not None:
@@ -637,8 +635,8 @@ class SubtaskMachine:
             if division is not None:
                 division.input_ended(channel.end, head)
             channel.end.advance(1)
-            if self._parts.steps is not None:
-                self._parts.steps.took(channel.end.channel, 1, together=False)
+            if self.parts.steps is not None:
+                self.parts.steps.took(channel.end.channel, 1, together=False)
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
@@ -649,13 +647,13 @@ class SubtaskMachine:
             self._reports += map(SuspectHandled, channel.isolation.take_handled())
         if division is not None:
             division.handled(channel.end.channel, handled)
-        if self._parts.steps is not None:
-            self._parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
+        if self.parts.steps is not None:
+            self.parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
         self.context.key, self.context.has_key = None, False
         self.context.sender = None
-        if self._parts.gate is not None:
-            self._parts.gate.check()
-            if self._parts.gate.needs_snapshot:
+        if self.parts.gate is not None:
+            self.parts.gate.check()
+            if self.parts.gate.needs_snapshot:
                 self._ask_snapshot()
         return handled
 
@@ -671,9 +669,9 @@ class SubtaskMachine:
             with calling("poll", self.subtask):
                 wait = self.node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
             done += 1
-            if self._parts.division is not None and self._parts.division.needs_snapshot:
+            if self.parts.division is not None and self.parts.division.needs_snapshot:
                 self._ask_snapshot()
-            if self._parts.steps is not None:
+            if self.parts.steps is not None:
                 self._log_poll(wait)
             if wait is END:
                 self._exhaust()
@@ -687,11 +685,11 @@ class SubtaskMachine:
         return done
 
     def _log_poll(self, wait: object) -> None:
-        assert self._parts.steps is not None and isinstance(self.node, ReplayableSource)
+        assert self.parts.steps is not None and isinstance(self.node, ReplayableSource)
         if self.node.last_read is not None:
-            self._parts.steps.read(self.node.last_read)
+            self.parts.steps.read(self.node.last_read)
         if wait is END:
-            self._parts.steps.log.exhausted(self.context.now)
+            self.parts.steps.log.exhausted(self.context.now)
 
     def _exhaust(self) -> None:
         """Note that the source has returned END."""
@@ -718,11 +716,11 @@ class SubtaskMachine:
 
     def _remove_timer(self, at: float, key: bytes | None) -> Any | None:
         """Remove a timer, and return its key; None without such a timer. `key` is encoded."""
-        assert self._parts.steps is not None
-        found = NO_KEY if key is None else self._parts.steps.key_of_timer(key)
-        if not self._parts.timers.holds(at, found):
+        assert self.parts.steps is not None
+        found = NO_KEY if key is None else self.parts.steps.key_of_timer(key)
+        if not self.parts.timers.holds(at, found):
             return None
-        self._parts.timers.delete(at, found)
+        self.parts.timers.delete(at, found)
         return found
 
     def _note_end(self, channel: ChannelId) -> None:
@@ -734,7 +732,7 @@ class SubtaskMachine:
         replayer, self._replayer = self._replayer, None
         assert replayer is not None
         self._lead = max(0.0, self.context.now - replayer.host_now)
-        self._ready_inputs = ReadyInputs(self._parts.inputs)
+        self._ready_inputs = ReadyInputs(self.parts.inputs)
         self._reports.append(Replayed(self.subtask))
         for event in replayer.waiting:
             self.step(event, replayer.host_now)
@@ -782,12 +780,12 @@ class SubtaskMachine:
         if (
             self.status is not Status.RUNNING
             or not self._exhausted
-            or self._parts.timers.next_at() is not None
+            or self.parts.timers.next_at() is not None
             or not self._ends.all_ended
         ):
             return
-        if self._parts.division is not None:
-            self._parts.division.stamp_end()
+        if self.parts.division is not None:
+            self.parts.division.stamp_end()
         for channel, end in self.outputs.items():
             if channel not in self._ends.inner_output_channels:
                 end.send_end()
@@ -803,10 +801,10 @@ class SubtaskMachine:
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
-        steps, division = self._parts.steps, self._parts.division
+        steps, division = self.parts.steps, self.parts.division
         is_ended = self.status is Status.ENDED and (division is None or division.is_over(snapshot_id))
         is_exhausted = self._exhausted
-        if isinstance(division, Positions) and self._parts.is_source:
+        if isinstance(division, Positions) and self.parts.is_source:
             is_exhausted = self._exhausted and division.is_final(snapshot_id)
         keeps_state = steps is None or steps.captures_state(snapshot_id)
         try:
@@ -815,40 +813,43 @@ class SubtaskMachine:
             )
         finally:
             if (
-                self._parts.own.has_deltas and keeps_state
+                self.parts.own.has_deltas and keeps_state
             ):  # a captured delta is stored, whatever becomes of the snapshot
-                change = self._parts.own.take_change()
-                self._reports.append(OwnStateCaptured(snapshot_id, self.subtask, change))
+                self._changed(Strand.OWN, snapshot_id, self.parts.own.take_change())
         if self.observer is not None:
             self.observer.captured(snapshot_id, state)
         status = self._ends.status(
             is_ended,
             passive=is_exhausted,
-            has_timers=self._parts.timers.next_at() is not None,
+            has_timers=self.parts.timers.next_at() is not None,
             uncommitted=self._prepared.ids,
-            partitions=self._parts.restored.partitions,
+            partitions=self.parts.restored.partitions,
             own_state=self._kept.own_state,
         )
         # Last, because whatever fails before must leave the changed rows to the next cut.
-        if self._parts.keyed.is_keyed and keeps_state:
+        if self.parts.keyed.is_keyed and keeps_state:
             self._capture_rows(snapshot_id)
         if isinstance(self.node, PersistentAggregate):
             bound = snapshot_id if division is None else division.bound(snapshot_id)
             states, size = self.node.take_difference(bound)
-            self._reports.append(DifferenceCaptured(snapshot_id, self.subtask, states, size))
+            self._changed(Strand.TOTALS, snapshot_id, DifferenceCaptured(states, size))
         if steps is not None:
-            self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
+            self._changed(Strand.STEPS, snapshot_id, steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
         if division is not None and not self.inputs:
             division.begin(snapshot_id)
         return state, status
 
     def _capture_rows(self, snapshot_id: int) -> None:
-        keyed, groups = self._parts.keyed, self.context.keyGroups
+        keyed, groups = self.parts.keyed, self.context.keyGroups
         rows = keyed.capture(self.context.now)
         if keyed.owner.stores_rows:
-            self._reports.append(RowsCaptured(snapshot_id, self.subtask, groups, rows))
+            self._changed(Strand.ROWS, snapshot_id, RowsCaptured(groups, rows))
         if keyed.owner.makes_versions:
-            self._reports.append(VersionBegun(snapshot_id, self.subtask, groups, keyed.begin_version(snapshot_id)))
+            version = VersionBegun(groups, keyed.begin_version(snapshot_id))
+            self._changed(Strand.VERSIONS, snapshot_id, version)
+
+    def _changed(self, strand: Strand, snapshot_id: int | None, change: Change) -> None:
+        self._reports.append(ChangeCaptured(self.subtask, strand, snapshot_id, change))
 
     def _tick(self, now: float) -> None:
         if self._replayer is not None:
@@ -862,17 +863,17 @@ class SubtaskMachine:
         if ended:
             self.context.drop_messages()
         else:
-            self.context.send_directly(self._parts.codec, self._parts.shapes)
+            self.context.send_directly(self.parts.codec, self.parts.shapes)
         if self.observer is not None:
             self.observer.hook_begins("open")
         try:
             with calling("open", self.subtask):
                 self.node.open(self.context)
         except NodeError as error:
-            raise self._parts.keyed.refusal or error from None  # another start would meet the refusal again
-        self._parts.keyed.opened()
-        if self._parts.steps is not None and self._parts.steps.hashes_states:
-            self._parts.lost_state.opened()
+            raise self.parts.keyed.refusal or error from None  # another start would meet the refusal again
+        self.parts.keyed.opened()
+        if self.parts.steps is not None and self.parts.steps.hashes_states:
+            self.parts.lost_state.opened()
         if ended:
             self.context.accept_messages()
         if self.observer is not None:

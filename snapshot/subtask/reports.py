@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from cutline.snapshot.channel.stamps import Numbers
 from cutline.snapshot.culprit import Suspect
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.keyed.migration import MigratedRows
-from cutline.snapshot.keyed.rows import CapturedRows
-from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.stored.independent_record import Checkpoint
-from cutline.snapshot.stored.own_changes import OwnChange
+from cutline.snapshot.subtask.strand import ChangeCaptured
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +60,6 @@ class AlignmentStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsCaptured:
-    """The cut of a snapshot captured the rows that changed since the last cut. Comes ahead of `SnapshotTaken`.
-
-    The rows do not travel in `SnapshotTaken`, because a snapshot that fails while it records must not lose them.
-    """
-
-    snapshot_id: int
-    subtask: Subtask
-    #: key groups that the subtask owns
-    groups: range
-    #: None when no row has changed
-    rows: CapturedRows | None
-
-
-@dataclass(frozen=True, slots=True)
-class RowsSealed:
-    """A tier with a bounded memory gives changed rows to storage between two cuts. The next cut needs them."""
-
-    subtask: Subtask
-    rows: CapturedRows
-
-
-@dataclass(frozen=True, slots=True)
-class VersionBegun:
-    """The cut of a snapshot began a version of the subtask's local database. Comes ahead of `SnapshotTaken`."""
-
-    snapshot_id: int
-    subtask: Subtask
-    #: key groups that the subtask owns
-    groups: range
-    version: PendingVersion
-
-
-@dataclass(frozen=True, slots=True)
-class OwnStateCaptured:
-    """The cut of a snapshot captured the own state of a node with deltas. Comes ahead of `SnapshotTaken`."""
-
-    snapshot_id: int
-    subtask: Subtask
-    #: None when nothing has changed since the last capture
-    change: OwnChange | None
-
-
-@dataclass(frozen=True, slots=True)
 class ClockGiven:
     """An aggregate has seen the slices below these numbers, and no others. It takes no message now."""
 
@@ -116,36 +68,6 @@ class ClockGiven:
     seen: Numbers
     #: whether its inputs have ended
     has_ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DifferenceCaptured:
-    """The cut of a snapshot ended a difference of an aggregate. Comes ahead of `SnapshotTaken`."""
-
-    snapshot_id: int
-    subtask: Subtask
-    #: {key: what was added since the last cut}
-    states: dict[Any, Any]
-    #: bytes in memory, about
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepCaptured:
-    """The cut of a snapshot ended a step, whose determinants are to be stored. Comes ahead of `SnapshotTaken`."""
-
-    snapshot_id: int
-    subtask: Subtask
-    #: whole for the first step of a log
-    step: OwnChange
-    #: whether the snapshot stores the state of this subtask, and that of all subtasks
-    has_state: bool
-    is_base: bool
-    #: numbers of the last messages sent and processed, by output and by input channel
-    sent: tuple[int, ...]
-    processed: tuple[int, ...]
-    #: generation of the step, which its log sets
-    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +86,6 @@ class Replayed:
     subtask: Subtask
 
 
-@dataclass(frozen=True, slots=True)
-class RowsMigrated:
-    """All rows of a subtask were brought to another `Node.stateVersion` at the restore. They replace the restored list.
-
-    Comes ahead of all other reports about rows.
-    """
-
-    subtask: Subtask
-    rows: MigratedRows
-
-
 Report = (
     SnapshotTaken
     | SnapshotFailed
@@ -183,14 +94,8 @@ Report = (
     | SubtaskEnded
     | SuspectHandled
     | AlignmentStarted
-    | RowsMigrated
-    | RowsCaptured
-    | RowsSealed
-    | VersionBegun
-    | OwnStateCaptured
+    | ChangeCaptured
     | ClockGiven
-    | DifferenceCaptured
-    | StepCaptured
     | RecordTaken
     | Replayed
 )

@@ -19,7 +19,7 @@ from cutline.snapshot.steps.message_hash import ChannelHash, NamedHash
 from cutline.snapshot.steps.replay import Replay
 from cutline.snapshot.steps.step_log import StepLog
 from cutline.snapshot.stored.own_changes import OwnChange
-from cutline.snapshot.subtask.reports import StepCaptured
+from cutline.snapshot.subtask.strand import StepCaptured
 
 if TYPE_CHECKING:
     from cutline.snapshot.channel.channel_sender import ChannelSender
@@ -159,10 +159,7 @@ class Stepping:
         self._is_first = False
         if not self.keeps_state:
             self._seed(snapshot_id)
-        return StepCaptured(
-            snapshot_id, self._subtask, step, self.captures_state(snapshot_id), self.is_base(snapshot_id), cut.sent,
-            cut.processed,
-        )  # fmt: skip
+        return StepCaptured(step, self.is_base(snapshot_id), cut.sent, cut.processed)
 
     def _cut(self, snapshot_id: int, states: StateHashes | None) -> Cut:
         return Cut(

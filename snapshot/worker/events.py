@@ -27,10 +27,8 @@ from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.worker.difference_log import TotalsTask
-from cutline.snapshot.worker.generations import RowTask
+from cutline.snapshot.worker.ledger import Task
 from cutline.snapshot.worker.restored_parts import RestoredParts
-from cutline.snapshot.worker.row_tasks import RowResult
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 
@@ -141,27 +139,13 @@ class PartsStored:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsWorked:
-    """A task on the rows of a subtask has ended."""
+class Performed:
+    """A task has ended."""
 
     incarnation: int
-    result: RowResult
-
-
-@dataclass(frozen=True, slots=True)
-class TotalsWorked:
-    """A task on the store of an aggregate has ended."""
-
-    incarnation: int
-    task: TotalsTask
-
-
-@dataclass(frozen=True, slots=True)
-class TotalsFailed:
-    """The store of an aggregate has refused a task for good."""
-
-    incarnation: int
-    error: CutlineError
+    task: Task
+    #: what the task gives, or `TaskFailed`, or `TaskRefused`
+    result: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +213,7 @@ Event = (
     | PartsRead
     | PartsUnreadable
     | PartsStored
-    | RowsWorked
-    | TotalsWorked
-    | TotalsFailed
+    | Performed
     | RecordWritten
     | RecordNotWritten
     | PeersConnected
@@ -322,19 +304,11 @@ class StoreParts:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkOnRows:
-    """Perform a task on the rows of a subtask, those of one subtask in order. The answer is `RowsWorked`."""
+class Perform:
+    """Perform a task in its lane. The answer is `Performed`."""
 
     incarnation: int
-    task: RowTask
-
-
-@dataclass(frozen=True, slots=True)
-class WorkOnTotals:
-    """Perform a task on the store of an aggregate, those of one subtask in order. The answer is `TotalsWorked`."""
-
-    incarnation: int
-    task: TotalsTask
+    task: Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +371,7 @@ Effect = (
     | ReadPeers
     | FlushLinks
     | StoreParts
-    | WorkOnRows
-    | WorkOnTotals
+    | Perform
     | WriteRecord
     | RemoveVersions
     | ReportProgress

@@ -30,33 +30,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.compaction import SegmentSize, choose_compaction
 from cutline.snapshot.keyed.migration import MigratedRows
 from cutline.snapshot.keyed.row_spool import KeptRows
 from cutline.snapshot.keyed.rows import CapturedRows
-from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.own_changes import OwnChange
 from cutline.snapshot.stored.part import PartKind
+from cutline.snapshot.subtask.strand import Strand
+from cutline.snapshot.worker.ledger import Declined, Lane, TaskFailed
 
 # ---------------------------------------------------------------- tasks for the host
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeRows:
-    """Encode the rows of one capture, or keep rows that are encoded already. The result is `encoded` or `refused`."""
+    """Encode the rows of one capture, or keep rows that are encoded already. The result is `KeptRows`."""
 
     subtask: Subtask
     generation: int
     rows: CapturedRows | MigratedRows
 
+    lane: ClassVar[Lane] = Lane.ENCODE
+    strand: ClassVar[Strand] = Strand.ROWS
+    publishes: ClassVar[int] = 0
+
 
 @dataclass(frozen=True, slots=True)
 class MergeRows:
-    """Merge encoded generations that wait into one segment that waits. The result is `merged` or `failed`."""
+    """Merge encoded generations that wait into one segment that waits. The result is `KeptRows`."""
 
     subtask: Subtask
     first: int
@@ -64,10 +69,14 @@ class MergeRows:
     #: oldest first; at least two
     segments: tuple[KeptRows, ...]
 
+    lane: ClassVar[Lane] = Lane.STORE
+    strand: ClassVar[Strand] = Strand.ROWS
+    publishes: ClassVar[int] = 0
+
 
 @dataclass(frozen=True, slots=True)
 class StoreRows:
-    """Store changes that wait as one segment. The result is `stored` or `failed`."""
+    """Store changes that wait as one segment. The result is a tuple of ListEntry."""
 
     subtask: Subtask
     #: ROWS, OWN for changes of own state, or STEPS for steps of a log
@@ -81,10 +90,18 @@ class StoreRows:
     #: bytes up to which the segment may go inside the manifest
     inline_bytes_max: int
 
+    lane: ClassVar[Lane] = Lane.STORE
+    publishes: ClassVar[int] = 0
+
+    @property
+    def strand(self) -> Strand:
+        """Return the strand of the changes."""
+        return _STRANDS[self.kind]
+
 
 @dataclass(frozen=True, slots=True)
 class CompactRows:
-    """Merge stored segments, and store the result. The result is `compacted` or `failed`."""
+    """Merge stored segments, and store what comes of it. The result is a tuple of ListEntry."""
 
     subtask: Subtask
     first: int
@@ -100,25 +117,18 @@ class CompactRows:
     #: ROWS, or STEPS for steps of a log
     kind: PartKind = PartKind.ROWS
 
+    lane: ClassVar[Lane] = Lane.COMPACT
+    publishes: ClassVar[int] = 0
 
-@dataclass(frozen=True, slots=True)
-class AwaitVersion:
-    """Wait until a version of the local database is durable. The result is `VersionMade`, or `RowsNotStored`."""
-
-    subtask: Subtask
-    version: PendingVersion
-
-
-RowTask = EncodeRows | MergeRows | StoreRows | CompactRows | AwaitVersion
+    @property
+    def strand(self) -> Strand:
+        """Return the strand of the changes."""
+        return _STRANDS[self.kind]
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """A snapshot that needs rows which could not be stored."""
+RowTask = EncodeRows | MergeRows | StoreRows | CompactRows
 
-    snapshot_id: int
-    reason: str
-
+_STRANDS: Final = {PartKind.ROWS: Strand.ROWS, PartKind.OWN: Strand.OWN, PartKind.STEPS: Strand.STEPS}
 
 # ---------------------------------------------------------------- the log
 
@@ -269,7 +279,7 @@ class GenerationLog:
         self._segments.append(_Segment(self._newest, self._newest, 0, _Status.ENCODING, is_cut=False))
         return [EncodeRows(self.subtask, self._newest, rows)]
 
-    def captured_own(self, snapshot_id: int, change: OwnChange | None) -> list[RowTask | Declined]:
+    def captured_change(self, snapshot_id: int, change: OwnChange | None) -> list[RowTask | Declined]:
         """Add the change of own state that a cut has captured, or the step of a log that a cut has ended.
 
         None: nothing has changed since the last capture.
@@ -337,25 +347,30 @@ class GenerationLog:
 
     # ---------------------------------------------------------------- results of tasks
 
-    def encoded(self, task: EncodeRows, rows: KeptRows) -> list[RowTask | Declined]:
-        """Take the encoded rows of a capture."""
-        return self._wait_to_store(self._with_newest(task.generation), rows)
-
-    def merged(self, task: MergeRows, rows: KeptRows) -> list[RowTask | Declined]:
-        """Take the merged rows of several generations."""
-        return self._wait_to_store(self._with_newest(task.last), rows)
+    def done(self, task: RowTask, result: Any) -> list[RowTask | Declined]:
+        """Take the result of a task. What could not be stored is kept, and tried again at the next capture."""
+        match task, result:
+            case EncodeRows(), TaskFailed(reason):
+                return self._refused(task, reason)
+            case MergeRows() | StoreRows() | CompactRows(), TaskFailed(reason):
+                return self._failed(task, f"{self.subtask} could not be stored: {reason}")
+            case EncodeRows(generation=newest) | MergeRows(last=newest), kept:
+                return self._wait_to_store(self._with_newest(newest), kept)
+            case StoreRows() | CompactRows(), entries:
+                return self._stored(task, entries)
+        raise AssertionError(task)
 
     def _wait_to_store(self, segment: _Segment, rows: KeptRows) -> list[RowTask | Declined]:
         segment.status, segment.waiting = _Status.WAITING, (rows,)
         return [*self._store_next()]
 
-    def refused(self, task: EncodeRows, reason: str) -> list[RowTask | Declined]:
+    def _refused(self, task: EncodeRows, reason: str) -> list[RowTask | Declined]:
         """Decline every snapshot that needs rows which cannot be stored, because a key is not of this subtask."""
         segment = self._with_newest(task.generation)
         segment.status, segment.reason = _Status.REFUSED, reason
         return [*self._decline(segment, reason)]
 
-    def stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[RowTask | Declined]:
+    def _stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[RowTask | Declined]:
         """Take the stored pieces of a segment."""
         compaction = self._compaction
         if compaction is not None and isinstance(task, CompactRows) and compaction.result.last == task.last:
@@ -366,7 +381,7 @@ class GenerationLog:
             segment.status, segment.entries, segment.waiting, segment.sources = _Status.STORED, entries, (), ()
         return [*self._store_next(), *self._compact()]
 
-    def failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
+    def _failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
         """Keep what could not be stored, and try again at the next capture. Decline the snapshots that need it."""
         self._has_failed = True
         compaction = self._compaction

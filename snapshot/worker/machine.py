@@ -27,7 +27,6 @@ from cutline.snapshot.error_text import printable
 from cutline.snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.independent.record_writer import Decisions, RecordWriter
-from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.stored.backend import INLINE_BYTES_MAX
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.subtask import reports
@@ -46,7 +45,8 @@ from cutline.snapshot.subtask.events import (
     Started,
 )
 from cutline.snapshot.subtask.machine import Status, SubtaskMachine
-from cutline.snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask
+from cutline.snapshot.subtask.strand import ChangeCaptured
+from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.events import (
     AdmitPeers,
     AlignmentDeadline,
@@ -72,6 +72,8 @@ from cutline.snapshot.worker.events import (
     PartsUnreadable,
     PeerLost,
     PeersConnected,
+    Perform,
+    Performed,
     ReadParts,
     ReadPeers,
     RecordDeadline,
@@ -82,20 +84,16 @@ from cutline.snapshot.worker.events import (
     RepeatDeadline,
     ReportProgress,
     RequestDeadline,
-    RowsWorked,
     SendToCoordinator,
     Stage,
     StoreParts,
-    TotalsFailed,
-    TotalsWorked,
     TurnEnded,
     UploadDeadline,
-    WorkOnRows,
-    WorkOnTotals,
     WriteRecord,
 )
+from cutline.snapshot.worker.ledger import TaskRefused
+from cutline.snapshot.worker.ledgers import ledgers_of
 from cutline.snapshot.worker.restored_parts import RestoredParts
-from cutline.snapshot.worker.row_logs import Outcome, RowLogs
 from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
 #: permanent errors, which a retry cannot repair
@@ -140,8 +138,7 @@ class _Data:
     """What is gathered of the snapshots of one incarnation."""
 
     uploads: UploadBatcher = field(default_factory=lambda: UploadBatcher(0))
-    rows: RowLogs = field(default_factory=lambda: RowLogs(0, "", (), 0))
-    differences: DifferenceLogs = field(default_factory=lambda: DifferenceLogs({}))
+    acknowledgements: Acknowledgements = field(default_factory=lambda: Acknowledgements(0, {}))
     #: id of the run's last snapshot, or None; the coordinator waits only for the commits of this snapshot
     last_snapshot: int | None = None
     #: subtasks that have restored steps to repeat
@@ -191,11 +188,6 @@ class WorkerMachine:
         self._failure: control.WorkerFailed | None = None
         self._effects: list[Effect] = []
 
-    @property
-    def differences(self) -> DifferenceLogs:
-        """Differences of this incarnation's aggregates that are behind their cut."""
-        return self._data.differences
-
     # ---------------------------------------------------------------- steps and deadlines
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -216,7 +208,7 @@ class WorkerMachine:
             self._take(event, now)
         except CutlineError as error:
             self._fail(error, now)
-        if self.stage is Stage.RUNNING and self._data.differences.unsettled:
+        if self.stage is Stage.RUNNING and self._data.acknowledgements.repeated:
             self.deadlines.setdefault(_REPEAT, now + self._settings.repeat_seconds)
         effects, self._effects = self._effects, []
         return effects
@@ -253,16 +245,13 @@ class WorkerMachine:
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
-                self._take_outcome(self._data.rows.parts_stored(messages), now)
-            case RowsWorked(incarnation, result):
-                if incarnation == self._data.rows.incarnation:
-                    self._take_outcome(self._data.rows.worked(result), now)
-            case TotalsWorked(incarnation, task):
-                if incarnation == self.incarnation and task.subtask in self._data.differences:
-                    self._totals_worked(task, now)
-            case TotalsFailed(incarnation, error):
-                if incarnation == self.incarnation:
-                    self._fail(error, now)
+                self._decided(self._data.acknowledgements.parts_stored(messages), now)
+            case Performed(incarnation, task, result):
+                if incarnation == self._data.acknowledgements.incarnation:
+                    if isinstance(result, TaskRefused):
+                        self._fail(result.error, now)
+                    else:
+                        self._decided(self._data.acknowledgements.done(task, result), now)
             case RecordWritten() | RecordNotWritten():
                 is_current = event.incarnation == self.incarnation and self.stage is Stage.RUNNING
                 if is_current and self._data.records is not None:
@@ -348,7 +337,8 @@ class WorkerMachine:
 
     def _negotiate(self, message: control.AskClock | control.AnnounceClock, now: float) -> None:
         if isinstance(message, control.AskClock):
-            self._pass(ClockAsked(message.snapshot_id), now, list(self._data.differences))
+            asked = [subtask for subtask, machine in self.subtasks.items() if machine.parts.gate is not None]
+            self._pass(ClockAsked(message.snapshot_id), now, asked)
         else:
             self._pass(ClockAnnounced(message.snapshot_id, message.clock), now)
 
@@ -362,8 +352,7 @@ class WorkerMachine:
         self._begin_records(now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
-        self._data.rows.published(message.snapshot_id)
-        self._work_on_totals(self._data.differences.published(message.snapshot_id))
+        self._decided(self._data.acknowledgements.settled(message.snapshot_id, 0), now)
         self._discard_below(message.min_snapshot_id, now)
         if message.is_last:
             self._data.last_snapshot = message.snapshot_id
@@ -432,13 +421,9 @@ class WorkerMachine:
         run = next((machine.context.run for machine in self.subtasks.values()), "")
         self._data = _Data(
             UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max),
-            RowLogs(self.incarnation, run, parts.deploy.subtasks, self._settings.inline_bytes_max),
-            DifferenceLogs(
-                {
-                    subtask: DifferenceLog(subtask, machine.node.monoid)
-                    for subtask, machine in self.subtasks.items()
-                    if isinstance(machine.node, PersistentAggregate)
-                }
+            Acknowledgements(
+                self.incarnation,
+                ledgers_of(parts.deploy, run, self.subtasks, self._settings.inline_bytes_max),
             ),
             replaying=dict.fromkeys(parts.steps),
             records=self._make_records(parts, run),
@@ -505,7 +490,7 @@ class WorkerMachine:
             case UploadDeadline(snapshot_id):
                 self._store(self._data.uploads.release(snapshot_id))
             case RepeatDeadline():
-                if messages := self._data.differences.unsettled:
+                if messages := self._data.acknowledgements.repeated:
                     self._effects.append(SendToCoordinator(messages))
             case IdleDeadline():
                 self._is_reported_idle = True
@@ -533,10 +518,7 @@ class WorkerMachine:
     def _discard_below(self, min_snapshot_id: int, now: float) -> None:
         """Drop snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
         self._data.uploads.discard_below(min_snapshot_id)
-        self._data.rows.discard_below(min_snapshot_id)
-        self._work_on_totals(self._data.differences.settled_below(min_snapshot_id))
-        for subtask in self._data.differences:
-            self._hold_differences(subtask, now)
+        self._decided(self._data.acknowledgements.settled(0, min_snapshot_id), now)
         for deadline in list(self.deadlines):
             if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < min_snapshot_id:
                 del self.deadlines[deadline]
@@ -560,20 +542,10 @@ class WorkerMachine:
                     self._store(uploads)
                 else:
                     self.deadlines.setdefault(UploadDeadline(snapshot_id), now + BATCH_SECONDS_MAX)
-            case (
-                reports.RowsMigrated()
-                | reports.RowsCaptured()
-                | reports.RowsSealed()
-                | reports.VersionBegun()
-                | reports.OwnStateCaptured()
-                | reports.StepCaptured()
-            ):
-                self._take_outcome(self._data.rows.take(report), now)
+            case ChangeCaptured():
+                self._decided(self._data.acknowledgements.captured(report), now)
             case reports.ClockGiven(snapshot_id, subtask, seen, has_ended):
                 self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, seen, has_ended))
-            case reports.DifferenceCaptured(subtask=subtask):
-                self._work_on_totals(self._data.differences.captured(report))
-                self._hold_differences(subtask, now)
             case reports.RecordTaken(taken, progress):
                 assert self._data.records is not None
                 self._data.records.captured(taken.subtask, progress)
@@ -584,7 +556,7 @@ class WorkerMachine:
                     self._send(control.WorkerReplayed(self.number, self.incarnation))
             case reports.SnapshotFailed(snapshot_id, subtask, reason):
                 declined = control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason)
-                self._take_outcome(Outcome(messages=[declined]), now)
+                self._decided(self._data.acknowledgements.parts_stored([declined]), now)
             case reports.SnapshotAsked(subtask) if self._data.records is not None:
                 self._record(self._data.records, subtask, now)
                 self._pass(RequestAnswered(), now, [subtask])
@@ -592,7 +564,7 @@ class WorkerMachine:
                 self.deadlines[RequestDeadline(subtask)] = now + self._settings.request_seconds
                 self._send(control.SnapshotAskedFor(self.incarnation, subtask))
             case reports.PublicationHandled(snapshot_id, subtask):
-                if snapshot_id == self._data.last_snapshot and self._data.differences.is_committed(report):
+                if snapshot_id == self._data.last_snapshot and self._data.acknowledgements.may_report(report):
                     committed.append(subtask)
             case reports.SuspectHandled(suspect):
                 self._send(control.SuspectHandled(self.incarnation, suspect))
@@ -613,32 +585,13 @@ class WorkerMachine:
         if uploads:
             self._effects.append(StoreParts(self.incarnation, uploads))
 
-    def _take_outcome(self, outcome: Outcome, now: float) -> None:
-        self._effects += [WorkOnRows(self.incarnation, task) for task in outcome.tasks]
+    def _decided(self, decisions: LedgerDecisions, now: float) -> None:
+        self._effects += [Perform(self.incarnation, task) for task in decisions.tasks]
         if self._data.records is not None:
             if self.stage is Stage.RUNNING:  # a failed subtask records nothing
-                self._take_record_outcome(self._data.records, outcome, now)
-            return
-        messages = tuple(message for message in outcome.messages if self._data.differences.may_pass(message))
-        if messages:
-            self._effects.append(SendToCoordinator(messages))
-
-    def _work_on_totals(self, tasks: Iterable[TotalsTask]) -> None:
-        self._effects += [WorkOnTotals(self.incarnation, task) for task in tasks]
-
-    def _totals_worked(self, task: TotalsTask, now: float) -> None:
-        """Let go what has waited for the store."""
-        match self._data.differences.done(task):
-            case control.SnapshotAcknowledged() as message:
-                self._send(message)
-            case reports.PublicationHandled(snapshot_id, subtask):
-                self._send(control.PublicationDone(self.incarnation, snapshot_id, (subtask,)))
-            case None:
-                pass
-
-    def _hold_differences(self, subtask: Subtask, now: float) -> None:
-        """Report to a subtask what waits behind its cuts, because it stops for more than memory holds."""
-        self.subtasks[subtask].step(self._data.differences.held(subtask), now)
+                self._take_record_outcome(self._data.records, decisions.messages, now)
+        elif decisions.messages:
+            self._effects.append(SendToCoordinator(tuple(decisions.messages)))
 
     # ---------------------------------------------------------------- records of the subtasks alone (PROTOCOL 14)
 
@@ -683,9 +636,11 @@ class WorkerMachine:
             self.deadlines[RecordDeadline(subtask)] = now + recording.interval
             self._pass(RecordRequested(number), now, [subtask])
 
-    def _take_record_outcome(self, records: RecordWriter, outcome: Outcome, now: float) -> None:
+    def _take_record_outcome(
+        self, records: RecordWriter, messages: Iterable[control.WorkerMessage], now: float
+    ) -> None:
         decisions = Decisions()
-        for message in outcome.messages:
+        for message in messages:
             match message:
                 case _ if message.incarnation != self.incarnation:
                     pass  # an upload of dropped data has ended

@@ -30,83 +30,15 @@ from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.list_rules import ListEntry, LocalVersion
 from cutline.snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
 from cutline.snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
-from cutline.snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from cutline.snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
+from cutline.snapshot.worker.ledger import Task, TaskFailed
+from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 #: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
 _SPOOLED_RANGE_BYTES_MAX: Final = PIECE_BYTES_MAX * 15 // 16
 
 #: Key groups from which on a stored piece is read once for all ranges of a compaction.
 _WIDE_GROUPS_MIN: Final = KEY_GROUPS // 16
-
-
-@dataclass(frozen=True, slots=True)
-class RowsEncoded:
-    """The rows of a capture are encoded, and wait to be stored."""
-
-    task: EncodeRows
-    rows: KeptRows
-
-
-@dataclass(frozen=True, slots=True)
-class RowsMerged:
-    """Generations are one segment, and wait to be stored."""
-
-    task: MergeRows
-    rows: KeptRows
-
-
-@dataclass(frozen=True, slots=True)
-class RowsRefused:
-    """The rows of a capture cannot be stored, because a key is not of this subtask."""
-
-    task: EncodeRows
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowsStored:
-    """A segment is durable."""
-
-    task: StoreRows | CompactRows
-    entries: tuple[ListEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RowsNotStored:
-    """The store has failed, or the local disk. A part of the segment may be stored."""
-
-    task: MergeRows | StoreRows | CompactRows
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class VersionMade:
-    """A version of the local database is durable."""
-
-    task: AwaitVersion
-    version: LocalVersion
-
-
-@dataclass(frozen=True, slots=True)
-class VersionFailed:
-    """There will be no such version of the local database."""
-
-    task: AwaitVersion
-    reason: str
-
-
-RowResult = RowsEncoded | RowsMerged | RowsRefused | RowsStored | RowsNotStored | VersionMade | VersionFailed
-
-
-def failure_of(task: RowTask, reason: str) -> RowResult:
-    """Return the result of a task that an error has ended."""
-    match task:
-        case EncodeRows():
-            return RowsRefused(task, reason)
-        case AwaitVersion():
-            return VersionFailed(task, reason)
-        case _:
-            return RowsNotStored(task, reason)
 
 
 def _no_pause(seconds: float) -> None:
@@ -131,8 +63,8 @@ class RowWork:
     #: id of the disk with local versions, or "" without such a disk
     disk: str = ""
 
-    def perform(self, task: RowTask) -> RowResult:
-        """Perform one task. Errors of the store and of user code pass through, except a key that is not the subtask's.
+    def perform(self, task: Task) -> object:
+        """Perform a task of the lanes `ENCODE`, `STORE` and `COMPACT`, and return its result.
 
         Raises
         ------
@@ -141,49 +73,60 @@ class RowWork:
         """
         match task:
             case EncodeRows():
-                if isinstance(task.rows, MigratedRows):
-                    return RowsEncoded(task, self._kept(task.rows))
-                return self._encode(task, task.rows)
+                return self.encode(task)
             case MergeRows():
                 return self._merge(task)
+            case StoreRows() | CompactRows():
+                return self.store(task)
+            case AwaitVersion():
+                return self._await(task)
+        raise TypeError(f"{task} is of another lane")
+
+    def store(self, task: StoreRows | CompactRows) -> tuple[ListEntry, ...]:
+        """Store changes, and return the entries that list them. Raises as `perform`."""
+        match task:
             case StoreRows(kind=PartKind.OWN | PartKind.STEPS):
                 changes = [change for change in task.content if isinstance(change, OwnChange)]
-                return RowsStored(task, self._put_changes(task, changes))
+                return self._put_changes(task, changes)
             case StoreRows():
                 return self._store(task)
             case CompactRows(kind=PartKind.STEPS):
-                return RowsStored(task, self._put_changes(task, self._steps_of_log(task)))
+                return self._put_changes(task, self._steps_of_log(task))
             case CompactRows():
-                return RowsStored(task, self._put(task, self._compacted(task)))
-            case AwaitVersion():
-                return self._await(task)
+                return self._put(task, self._compacted(task))
             case _:
                 assert_never(task)
 
-    def _await(self, task: AwaitVersion) -> VersionMade | VersionFailed:
+    def encode(self, task: EncodeRows) -> KeptRows | TaskFailed:
+        """Encode the rows of a capture. The result is `TaskFailed` where a key is not of the subtask."""
+        if isinstance(task.rows, MigratedRows):
+            return self._kept(task.rows)
+        return self._encode(task, task.rows)
+
+    def _await(self, task: AwaitVersion) -> LocalVersion | TaskFailed:
         try:
             for seconds in task.version.waiting():
                 self.pause(seconds or 0)
         except SnapshotAborted as error:
-            return VersionFailed(task, str(error))
+            return TaskFailed(str(error))
         version = task.version
-        return VersionMade(task, LocalVersion(self.disk, self.run, task.subtask, version.snapshot_id, version.size))
+        return LocalVersion(self.disk, self.run, task.subtask, version.snapshot_id, version.size)
 
     def _kept(self, rows: MigratedRows) -> KeptRows:
         if rows.segment.rows.num_rows:
             return self.spool.keep(rows.segment)
         return (PieceRef(rows.groups.start, rows.groups.stop, 0, rows.segment),)
 
-    def _encode(self, task: EncodeRows, captured: CapturedRows) -> RowsEncoded | RowsRefused:
+    def _encode(self, task: EncodeRows, captured: CapturedRows) -> KeptRows | TaskFailed:
         steps = encoding(captured, self.codec)
         try:
             while True:
                 self.pause(next(steps) or 0)
         except StopIteration as end:
-            return RowsEncoded(task, self.spool.keep(end.value))
+            return self.spool.keep(end.value)
         except SnapshotAborted as error:
             self._give_up(captured)
-            return RowsRefused(task, f"{task.subtask}: {error}")
+            return TaskFailed(f"{task.subtask}: {error}")
 
     def _give_up(self, captured: CapturedRows) -> None:
         """Free rows that cannot be stored, because a tier with a bounded memory waits until they are gone."""
@@ -192,7 +135,7 @@ class RowWork:
                 for _ in emptying(table):
                     self.pause(0)
 
-    def _merge(self, task: MergeRows) -> RowsMerged:
+    def _merge(self, task: MergeRows) -> KeptRows:
         kept: list[PieceRef] = []
         ranges = merging_rows(task.segments, self.spool.read, is_whole=False, range_bytes_max=self._range_bytes_max)
         try:
@@ -204,9 +147,9 @@ class RowWork:
             raise
         for each in task.segments:
             self.spool.discard(each)
-        return RowsMerged(task, tuple(kept))
+        return tuple(kept)
 
-    def _store(self, task: StoreRows) -> RowsStored:
+    def _store(self, task: StoreRows) -> tuple[ListEntry, ...]:
         rows = tuple(ref for ref in task.content if isinstance(ref, PieceRef))
         if len(rows) == 1:
             segment = self.spool.read(rows[0])
@@ -214,7 +157,7 @@ class RowWork:
             pieces = iter(pieces_of(segment) or [empty_piece(segment, rows[0].lo, rows[0].hi)])
         else:
             pieces = merging([rows], self.spool.read, is_whole=False, range_bytes_max=self._range_bytes_max)
-        stored = RowsStored(task, self._put(task, pieces))
+        stored = self._put(task, pieces)
         self.spool.discard(rows)
         return stored
 

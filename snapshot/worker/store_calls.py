@@ -14,7 +14,7 @@ from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.monoid import Monoid
-from cutline.snapshot.worker.difference_log import TotalsTask, WriteTotals
+from cutline.snapshot.worker.totals_ledger import TotalsTask, WriteTotals
 
 #: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
 KEYS_AT_ONCE = 10_000
@@ -92,6 +92,11 @@ class StoreCalls:
     def put(self, task: TotalsTask) -> None:
         """Add a task."""
         self._tasks.append(task)
+
+    @property
+    def current(self) -> TotalsTask:
+        """The task whose calls are made now. There is one while `has_work`."""
+        return self._tasks[0]
 
     @property
     def has_work(self) -> bool:

@@ -227,8 +227,8 @@ def test_off_costs_nothing() -> None:
     plane, _ = _plane(_chain(_Numbers(1)), is_traced=False)
     for machine in plane.machines.values():
         assert machine.observer is None
-        assert all(type(end) is ChannelSender for edge in machine._parts.edges for end in edge.ends.values())
-        assert all(channel._node is machine.node for channel in machine._parts.inputs)
+        assert all(type(end) is ChannelSender for edge in machine.parts.edges for end in edge.ends.values())
+        assert all(channel._node is machine.node for channel in machine.parts.inputs)
     assert trace_of(0, plane.machines) is None
     assert isinstance(_plane(_chain(_Numbers(1)))[0].machines[_P].observer, TraceObserver)
 

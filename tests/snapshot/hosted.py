@@ -29,6 +29,7 @@ from cutline.snapshot.subtask.events import MarkerArrived, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import Report
+from cutline.snapshot.subtask.strand import ChangeCaptured
 
 CODEC = Codec()
 
@@ -120,6 +121,12 @@ def only(reports: list[Report], kind: type) -> Any:
     """The one report of a kind."""
     (found,) = [report for report in reports if isinstance(report, kind)]
     return found
+
+
+def changes_of(reports: list[Report], kind: type) -> list[Any]:
+    """The changes of a kind that were reported."""
+    changes = [report.change for report in reports if isinstance(report, ChangeCaptured)]
+    return [change for change in changes if isinstance(change, kind)]
 
 
 def state_of(snapshot: SnapshotTaken) -> NodeState:

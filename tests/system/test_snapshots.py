@@ -13,7 +13,7 @@ from cutline import END, Context, Graph, MemoryBackend, Node, Run, Source, Subta
 from cutline.channels.limits import CONTROL_BACKLOG_BYTES_MAX
 from cutline.snapshot.errors import RestoreRefused, SnapshotAborted
 from cutline.snapshot.node import End
-from cutline.snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX
+from cutline.snapshot.worker.acknowledgements import ACKNOWLEDGED_BYTES_MAX
 from tests.system.faults import HeldBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

@@ -49,11 +49,11 @@ from cutline.snapshot.worker.events import (
     PartsRead,
     PartsStored,
     PeersConnected,
-    RowsWorked,
+    Perform,
+    Performed,
     SendToCoordinator,
     StoreParts,
     TurnEnded,
-    WorkOnRows,
 )
 from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
@@ -187,9 +187,9 @@ class LocalSubtask:
                 case StoreParts(_, uploads):
                     stored = tuple(self._acknowledgement(upload.taken) for upload in uploads)
                     said += self._pass(PartsStored(stored))
-                case WorkOnRows(incarnation, task):
-                    result = self._row_work.perform(task)  # rows are stored at once, because tasks commute with events
-                    said += self._pass(RowsWorked(incarnation, result))
+                case Perform(incarnation, task):
+                    result = self._row_work.perform(task)  # at once, because tasks commute with events
+                    said += self._pass(Performed(incarnation, task, result))
                 case _:
                     pass  # links are queues of the exploration
         return said

@@ -18,8 +18,9 @@ from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.steps import WorkRows
-from cutline.snapshot.worker.difference_log import CommitTotals, TotalsTask
+from cutline.snapshot.worker.ledger import TaskRefused
 from cutline.snapshot.worker.store_calls import StoreCalls, claim_of, opening
+from cutline.snapshot.worker.totals_ledger import CommitTotals, TotalsTask
 
 
 @dataclass(slots=True)
@@ -135,7 +136,7 @@ class StoreThreads:
         incarnation: int,
         monoid: Any,
         group: Group,
-        ended: Callable[[TotalsTask | CutlineError], None],
+        ended: Callable[[TotalsTask, TaskRefused | None], None],
     ) -> None:
         """Perform a task, one call a step, behind the tasks of the subtask before it."""
         at = (incarnation, task.subtask)
@@ -157,7 +158,7 @@ class StoreThreads:
                 self._see("a store of totals was away")
             except Fenced as error:
                 self._see("a store refused an old claim")
-                ended(error)
+                ended(task, TaskRefused(error))
                 return
             if calls.has_work:
                 if calls.is_writing:
@@ -166,7 +167,7 @@ class StoreThreads:
             if isinstance(done, CommitTotals):
                 del self._commits[at]
             if done is not None:
-                ended(done)
+                ended(done, None)
 
         if not was_busy:
             group.once(step, call)

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
 from cutline.snapshot.testing.simulation.totals import StoreThreads
 from cutline.snapshot.testing.step_types.control import WorkRows
-from cutline.snapshot.worker.generations import AwaitVersion, RowTask
+from cutline.snapshot.worker.ledger import Task
+from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 #: a task, and the incarnation that it is of
-_Work = tuple[RowTask, int]
+_Work = tuple[Task, int]
 
 
 class Uploads(Group):
@@ -36,7 +37,7 @@ class Uploads(Group):
         #: versions that the writers of databases have not made yet
         self._awaited: list[tuple[AwaitVersion, int]] = []
 
-    def work(self, task: RowTask, incarnation: int, perform: Callable[[RowTask, int], None]) -> None:
+    def work(self, task: Task, incarnation: int, perform: Callable[[Task, int], None]) -> None:
         """Perform a task in a step. A task that awaits a version waits for `versions_made`."""
         if isinstance(task, AwaitVersion) and not task.version.is_over:
             self._awaited.append((task, incarnation))
@@ -46,7 +47,7 @@ class Uploads(Group):
         ready.append((task, incarnation))
         self.once(step, lambda: perform(*ready.popleft()))
 
-    def versions_made(self, perform: Callable[[RowTask, int], None]) -> None:
+    def versions_made(self, perform: Callable[[Task, int], None]) -> None:
         """Go on with the tasks whose versions are made by now."""
         awaited, self._awaited = self._awaited, []
         for task, incarnation in awaited:

@@ -46,13 +46,15 @@ from cutline.snapshot.testing.steps import (
 )
 from cutline.snapshot.trace_events import Kind
 from cutline.snapshot.worker import events
-from cutline.snapshot.worker.difference_log import TotalsTask
 from cutline.snapshot.worker.events import Stage
-from cutline.snapshot.worker.generations import AwaitVersion, EncodeRows, RowTask
+from cutline.snapshot.worker.generations import EncodeRows
+from cutline.snapshot.worker.ledger import Lane, Task, TaskFailed, TaskRefused
 from cutline.snapshot.worker.machine import WorkerSettings
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
-from cutline.snapshot.worker.row_tasks import RowResult, RowsNotStored, RowWork
+from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.totals_ledger import TotalsTask
 from cutline.snapshot.worker.upload_batcher import PendingUpload
+from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 #: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)
@@ -260,10 +262,10 @@ class Worker(HostOwner):
                 for each in uploads:
                     step = Store(each.taken.subtask, each.taken.snapshot_id)
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
-            case events.WorkOnRows(incarnation, task):
-                self.uploads.work(task, incarnation, self._work_on_rows)
-            case events.WorkOnTotals(incarnation, task):
-                self._work_on_totals(task, incarnation)
+            case events.Perform(incarnation, task) if task.lane is Lane.IN_ORDER:
+                self._call_store(task, incarnation)
+            case events.Perform(incarnation, task):
+                self.uploads.work(task, incarnation, self._perform_task)
             case events.WriteRecord():
                 self._on_write_record(effect)
             case events.DropConnections():
@@ -432,15 +434,14 @@ class Worker(HostOwner):
         for host in self.hosts.values():
             self._keep_output(host)
 
-    def _work_on_totals(self, task: TotalsTask, incarnation: int) -> None:
+    def _call_store(self, task: Task, incarnation: int) -> None:
+        assert isinstance(task, TotalsTask)
         monoid = self.hosts[task.subtask].machine.node.monoid  # type: ignore[attr-defined]  # an aggregate
-        self.uploads.totals.work(task, incarnation, monoid, self.uploads, partial(self._totals_over, incarnation))
+        self.uploads.totals.work(task, incarnation, monoid, self.uploads, partial(self._store_called, incarnation))
 
-    def _totals_over(self, incarnation: int, end: TotalsTask | CutlineError) -> None:
-        if isinstance(end, CutlineError):
-            self.step(events.TotalsFailed(incarnation, end))
-        else:
-            self.step(events.TotalsWorked(incarnation, end))
+    def _store_called(self, incarnation: int, task: TotalsTask, result: TaskRefused | None) -> None:
+        self.step(events.Performed(incarnation, task, result))
+        if result is None:
             self._refresh(list(self.hosts.values()))
 
     def _make_subtasks(self, parts: RestoredParts) -> Mapping[Subtask, SubtaskMachine]:
@@ -466,7 +467,7 @@ class Worker(HostOwner):
     def _write(self, subtask: Subtask, writer: NotifyingWriter) -> None:
         """Do the oldest job of a subtask's database, as its thread would at any time."""
         writer.do_one()
-        self.uploads.versions_made(self._work_on_rows)
+        self.uploads.versions_made(self._perform_task)
         if (host := self.hosts.get(subtask)) is not None:
             host.sweep()
 
@@ -502,17 +503,16 @@ class Worker(HostOwner):
 
         self.uploads.once(PutRecord(record.subtask, number), write)
 
-    def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
+    def _perform_task(self, task: Task, incarnation: int) -> None:
         work = RowWork(
             self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part, disk=self._disk.name
         )
-        result: RowResult
         try:
             result = work.perform(task)
         except OSError as error:
             assert not isinstance(task, EncodeRows | AwaitVersion)  # because these call no store
-            result = RowsNotStored(task, str(error))
-        self.step(events.RowsWorked(incarnation, result))
+            result = TaskFailed(str(error))
+        self.step(events.Performed(incarnation, task, result))
         if (host := self.hosts.get(task.subtask)) is not None:
             host.sweep()
 

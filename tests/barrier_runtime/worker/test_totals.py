@@ -19,8 +19,9 @@ from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.stored.backend import StoreRefused
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
-from cutline.snapshot.worker.difference_log import CommitTotals, WriteTotals
-from cutline.snapshot.worker.events import TotalsFailed, TotalsWorked
+from cutline.snapshot.worker.events import Performed
+from cutline.snapshot.worker.ledger import TaskRefused
+from cutline.snapshot.worker.totals_ledger import CommitTotals, WriteTotals
 
 #: Milliseconds are enough; a test that passes does not wait for this.
 DEADLINE_S = 20.0
@@ -63,7 +64,7 @@ class Worker:
 
     def __init__(self, store: Shaky) -> None:
         self.store = store
-        self.finished: queue.Queue[TotalsWorked | TotalsFailed] = queue.Queue()
+        self.finished: queue.Queue[Performed] = queue.Queue()
         self.threads = TotalsThreads("g", self._aggregate_of, self.finished.put)
 
     def _aggregate_of(self, subtask: Subtask) -> PersistentAggregate | None:
@@ -74,7 +75,7 @@ class Worker:
         subtasks = tuple(RestoredSubtask(each, None, (), (), ()) for each in (ME, OTHER))
         self.threads.open(Deploy(incarnation, subtasks, has_more=False))
 
-    def next(self) -> TotalsWorked | TotalsFailed:
+    def next(self) -> Performed:
         """The next report."""
         return self.finished.get(timeout=DEADLINE_S)
 
@@ -97,7 +98,7 @@ def test_tasks_are_done_in_order(worker: Worker) -> None:
     worker.open(3)
     worker.threads.work(WRITE, 3)
     worker.threads.work(COMMIT, 3)
-    assert [worker.next(), worker.next()] == [TotalsWorked(3, WRITE), TotalsWorked(3, COMMIT)]
+    assert [worker.next(), worker.next()] == [Performed(3, WRITE, None), Performed(3, COMMIT, None)]
     assert worker.store.totals() == {"a": 2, "b": 1}
     status = worker.threads.status(ME)
     assert (status.cells_left, status.error, status.operations) == (0, "", 3)
@@ -108,7 +109,7 @@ def test_a_store_that_was_away_has_lost_nothing(worker: Worker) -> None:
     worker.open()
     worker.store.errors = [OSError("away"), TimeoutError("away"), ConnectionRefusedError(111, "away")]
     worker.threads.work(WRITE, 1)
-    assert worker.next() == TotalsWorked(1, WRITE)
+    assert worker.next() == Performed(1, WRITE, None)
     assert not worker.store.errors
 
 
@@ -117,7 +118,7 @@ def test_a_store_that_is_away_at_a_restore_is_waited_for(worker: Worker) -> None
     worker.store.errors = [OSError("away"), ConnectionRefusedError(111, "away")]
     worker.open()
     worker.threads.work(WRITE, 1)
-    assert worker.next() == TotalsWorked(1, WRITE)
+    assert worker.next() == Performed(1, WRITE, None)
 
 
 def test_a_restore_does_not_wait_for_ever(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +145,9 @@ def test_what_is_refused_for_good_is_reported_once(
     worker.store.errors = [refusal()]
     worker.threads.work(WRITE, 1)
     report = worker.next()
-    assert isinstance(report, TotalsFailed) and report.incarnation == 1
+    assert isinstance(report.result, TaskRefused) and (report.incarnation, report.task) == (1, WRITE)
     with pytest.raises(kind, match=text):
-        raise report.error
+        raise report.result.error
     assert worker.store.closed.wait(DEADLINE_S)
 
 
@@ -173,10 +174,10 @@ def test_a_store_that_hangs_does_not_hold_up_a_restore(worker: Worker) -> None:
     worker.store.hangs.clear()
     worker.open(2)
     worker.threads.work(WRITE, 2)
-    assert worker.next() == TotalsWorked(2, WRITE)
+    assert worker.next() == Performed(2, WRITE, None)
     worker.store.released.set()
     late = worker.next()
-    assert isinstance(late, TotalsFailed) and late.incarnation == 1 and isinstance(late.error, Fenced)
+    assert isinstance(late.result, TaskRefused) and late.incarnation == 1 and isinstance(late.result.error, Fenced)
 
 
 def test_a_task_of_another_incarnation_is_dropped(worker: Worker) -> None:
@@ -184,7 +185,7 @@ def test_a_task_of_another_incarnation_is_dropped(worker: Worker) -> None:
     worker.open(2)
     worker.threads.work(WriteTotals(ME, 1, {"old": 1}), 1)
     worker.threads.work(WRITE, 2)
-    assert worker.next() == TotalsWorked(2, WRITE)
+    assert worker.next() == Performed(2, WRITE, None)
     worker.threads.close()
     worker.threads.work(COMMIT, 2)
     assert worker.store.closed.wait(DEADLINE_S)

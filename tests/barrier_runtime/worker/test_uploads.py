@@ -30,10 +30,10 @@ from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of
 from cutline.snapshot.stored.part import Handle, PartKind
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from cutline.snapshot.worker.acknowledgements import ACKNOWLEDGED_BYTES_MAX, Acknowledgements
+from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
 from cutline.snapshot.worker.generations import EncodeRows
-from cutline.snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX, RowLogs
-from cutline.snapshot.worker.row_tasks import RowsEncoded, RowsRefused
+from cutline.snapshot.worker.ledger import TaskFailed
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from tests.leaks import LeakCheck
 from tests.snapshot import sample
@@ -158,7 +158,7 @@ def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
     """What the coordinator is told of it."""
     with Host(backend) as host:
         host.upload(taken)
-        (reported,) = RowLogs(INCARNATION, sample.RUN, (), 0).parts_stored(host.stored()).messages
+        (reported,) = Acknowledgements(INCARNATION, {}).parts_stored(host.stored()).messages
     return reported
 
 
@@ -249,13 +249,13 @@ def test_rows_that_need_pickle_are_refused_where_values_are_safe(safe: bool, lea
     table = DirtyTable(StateSpec("halves", StateKind.VALUE), {"a": Fraction(1, 2)})
     captured = CapturedRows(0.0, range(KEY_GROUPS), (table,))
     with Host(MemoryBackend(), safe=safe) as host:
-        host.storage.work_on_rows(EncodeRows(sample.P, 1, captured), INCARNATION)
+        host.storage.perform(EncodeRows(sample.P, 1, captured), INCARNATION)
         worked = host.next()
-    assert isinstance(worked, RowsWorked)
+    assert isinstance(worked, Performed)
     if safe:
-        assert isinstance(worked.result, RowsRefused) and "Fraction needs pickle" in worked.result.reason
+        assert isinstance(worked.result, TaskFailed) and "Fraction needs pickle" in worked.result.reason
     else:
-        assert isinstance(worked.result, RowsEncoded)
+        assert isinstance(worked.result, tuple) and len(worked.result) == 1
 
 
 def test_a_part_that_cannot_be_read_is_reported(leak_check: LeakCheck) -> None:

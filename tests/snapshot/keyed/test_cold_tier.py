@@ -14,13 +14,13 @@ from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.encoding import CHUNK_ROWS
 from cutline.snapshot.keyed.memtable import Memtable
 from cutline.snapshot.keyed.row_store import Steps, removing
+from cutline.snapshot.keyed.rows import CapturedRows
 from cutline.snapshot.keyed.segment import Segment, no_rows
 from cutline.snapshot.node import Context, Node, Source
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.replaying import Replayer
-from cutline.snapshot.subtask.reports import RowsSealed
 from cutline.snapshot.testing.cold_memory import MemoryRowStore
-from tests.snapshot.hosted import Hosted
+from tests.snapshot.hosted import Hosted, changes_of
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, encoded
 
@@ -162,9 +162,9 @@ def test_a_subtask_goes_on_when_its_memtables_are_applied() -> None:
 
 def encode_sealed(machine: SubtaskMachine) -> int:
     """Encode the rows that have left the tier, as storage does. Return the number of memtables that they were in."""
-    sealed = [report for report in machine.take_reports() if isinstance(report, RowsSealed)]
-    for report in sealed:
-        encoded(report.rows)
+    sealed = changes_of(machine.take_reports(), CapturedRows)
+    for rows in sealed:
+        encoded(rows)
     return len(sealed)
 
 

@@ -19,8 +19,8 @@ from cutline.snapshot.keyed.decoding import rows_of
 from cutline.snapshot.node import END, Context, End, Node, Source
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.subtask.events import SnapshotRequested
-from cutline.snapshot.subtask.reports import RowsCaptured
-from tests.snapshot.hosted import Hosted, only, state_of
+from cutline.snapshot.subtask.strand import RowsCaptured
+from tests.snapshot.hosted import Hosted, changes_of, only, state_of
 from tests.snapshot.keyed.keyed_subtask import encoded
 
 INT_MAX, INT_MIN = 2**63 - 1, -(2**63)
@@ -186,7 +186,8 @@ def test_a_cut_between_two_batches() -> None:
     host["feed"].step(SnapshotRequested(1, (), 1), 0.0)
     host.carry("feed", "aggregate")
     reports = host["aggregate"].take_reports()
-    snapshot, captured = only(reports, SnapshotTaken), only(reports, RowsCaptured)
+    snapshot = only(reports, SnapshotTaken)
+    (captured,) = changes_of(reports, RowsCaptured)
     assert state_of(snapshot).state.to_pylist() == []
     ((keys, _, totals, _),) = rows_of(encoded(captured.rows), "groups")
     assert (keys, totals) == ([0], [b"\x91\xd3" + (20_000).to_bytes(8)])

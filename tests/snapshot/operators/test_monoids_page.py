@@ -30,7 +30,7 @@ def test_the_section_on_monoids_is_true(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_mean_of_the_page_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """The monoid that the page shows gives the mean, and None for no values."""
     page = (ROOT / "docs/AGGREGATES.md").read_text()
-    [code] = re.findall(r"```python\n(from snapshot import Monoid\n.*?)```", page, re.DOTALL)
+    [code] = re.findall(r"```python\n(from cutline import Monoid\n.*?)```", page, re.DOTALL)
     module = ModuleType("mean_page")
     exec(code, vars(module))
     mean = module.Mean()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
-from cutline.snapshot.subtask.difference_gate import DifferenceGate
+from cutline.snapshot.subtask.difference_gate import DifferenceGate, HeldDifferences
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 
 _BYTES_MAX = 1000
@@ -45,12 +45,12 @@ class Gated:
 def test_messages_wait_while_a_difference_waits_for_the_store() -> None:
     """Above the bytes of both, and not longer than the store takes."""
     gated = Gated()
-    gated.gate.hold(_BYTES_MAX - 300, is_waiting=True)
+    gated.gate.hold(HeldDifferences(True, _BYTES_MAX - 300))
     gated.add(1)
     assert not gated.is_closed()
     gated.add(3)
     assert gated.is_closed() and not gated.gate.needs_snapshot
-    gated.gate.hold(0, is_waiting=False)
+    gated.gate.hold(HeldDifferences(False, 0))
     assert not gated.is_closed() and not gated.gate.needs_snapshot
 
 
@@ -67,7 +67,7 @@ def test_without_such_a_difference_a_cut_is_wanted() -> None:
 def test_the_difference_of_an_aborted_snapshot_closes_nothing() -> None:
     """It waits for the next cut, and not for the store; but its bytes count."""
     gated = Gated()
-    gated.gate.hold(_BYTES_MAX, is_waiting=False)
+    gated.gate.hold(HeldDifferences(False, _BYTES_MAX))
     gated.add(1)
     assert gated.gate.needs_snapshot and not gated.is_closed()
 
@@ -75,7 +75,7 @@ def test_the_difference_of_an_aborted_snapshot_closes_nothing() -> None:
 def test_an_empty_difference_waits_as_well() -> None:
     """The store of another subtask is away, so no cut can come: new keys must not fill memory meanwhile."""
     gated = Gated()
-    gated.gate.hold(0, is_waiting=True)
+    gated.gate.hold(HeldDifferences(True, 0))
     gated.add(20)
     assert gated.is_closed() and not gated.gate.needs_snapshot
 
@@ -86,7 +86,7 @@ def test_the_gate_is_closed_only_while_something_waits(steps: list[tuple[int, in
     gated = Gated()
     for keys, size, is_waiting in steps:
         gated.add(keys)
-        gated.gate.hold(size, is_waiting=is_waiting)
+        gated.gate.hold(HeldDifferences(is_waiting, size))
         is_above = size + gated.node.held_bytes > _BYTES_MAX
         assert gated.is_closed() == (is_above and is_waiting)
         assert gated.gate.needs_snapshot == (is_above and not is_waiting)

@@ -181,7 +181,7 @@ def test_a_replay_reads_each_waiting_frame_once(monkeypatch: pytest.MonkeyPatch)
     for _ in range(12):
         hosted["a"].run(0.0, 2)
         hosted.seal_and_carry("a", "b")
-    [channel] = hosted["b"]._parts.inputs
+    [channel] = hosted["b"].parts.inputs
     channel.hash = ChannelHash()
     frames, last = list(channel.end.frames()), channel.end.arrived
     assert len(frames) == 12

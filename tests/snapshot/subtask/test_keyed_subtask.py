@@ -17,8 +17,9 @@ from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.subtask.reports import Report, RowsCaptured, SnapshotFailed
-from tests.snapshot.hosted import Hosted, only, state_of
+from cutline.snapshot.subtask.reports import Report, SnapshotFailed
+from cutline.snapshot.subtask.strand import ChangeCaptured, RowsCaptured
+from tests.snapshot.hosted import Hosted, changes_of, only, state_of
 from tests.snapshot.keyed.keyed_subtask import encoded
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
@@ -98,15 +99,15 @@ def test_a_cut_reports_the_changed_rows_ahead_of_its_snapshot() -> None:
     host = hosted(Counter())
     send(host, "x", "timer")
     reports = cut(host, 1) + cut(host, 2)
-    assert [type(report) for report in reports] == [RowsCaptured, SnapshotTaken] * 2
-    first, second = only(reports[:2], RowsCaptured), only(reports[2:], RowsCaptured)
-    assert (first.snapshot_id, first.subtask, first.groups) == (1, Subtask("b"), range(32_768))
-    assert (second.snapshot_id, second.rows) == (2, None)
-    assert first.rows is not None
-    rows = {table.spec.name: dict(table.rows) for table in first.rows.tables}
+    assert [type(report) for report in reports] == [ChangeCaptured, SnapshotTaken] * 2
+    first, second = only(reports[:2], ChangeCaptured), only(reports[2:], ChangeCaptured)
+    assert (first.snapshot_id, first.subtask, first.change.groups) == (1, Subtask("b"), range(32_768))
+    assert (second.snapshot_id, second.change.rows) == (2, None)
+    assert first.change.rows is not None
+    rows = {table.spec.name: dict(table.rows) for table in first.change.rows.tables}
     assert rows == {"n": {"x": 1, "timer": 1}, "#timers": {"timer": {5.0: True}}}
 
-    again = restored(host, reports[:2], [encoded(first.rows)])
+    again = restored(host, reports[:2], [encoded(first.change.rows)])
     assert again.next_wake() == 5.0
     again.run(5.0, 10)
     assert host.node("b").seen == [(5.0, "timer", 11)]
@@ -131,17 +132,17 @@ def test_a_capture_that_fails_leaves_the_rows_to_the_next() -> None:
     send(host, "x")
     reports = cut(host, 1)
     assert any(isinstance(report, SnapshotFailed) for report in reports)
-    assert not any(isinstance(report, RowsCaptured) for report in reports)
-    captured = only(cut(host, 2), RowsCaptured)
+    assert not changes_of(reports, RowsCaptured)
+    (captured,) = changes_of(cut(host, 2), RowsCaptured)
     assert {table.spec.name: table.rows for table in captured.rows.tables} == {"n": {"x": 1, "of the cut": 2}}
 
 
 def test_a_subtask_without_keys_reports_no_rows() -> None:
     """A node behind a plain edge that asks for no state; one that asks does report."""
     host = hosted(Letters(), key=None)
-    assert not any(isinstance(report, RowsCaptured) for report in cut(host, 1))
+    assert not changes_of(cut(host, 1), RowsCaptured)
     host = hosted(Counter(), key=None)
-    assert only(cut(host, 1), RowsCaptured).rows is None
+    assert changes_of(cut(host, 1), RowsCaptured)[0].rows is None
 
 
 def test_a_node_behind_a_plain_edge_has_no_current_key() -> None:
@@ -177,7 +178,7 @@ def test_timers_of_no_key_stay_in_the_state_part() -> None:
     send(host, "x")
     reports = cut(host, 1)
     assert state_of(only(reports, SnapshotTaken)).timers == [(3.0, None)]
-    assert [table.rows for table in only(reports, RowsCaptured).rows.tables] == [{"x": {4.0: True}}]
+    assert [table.rows for table in changes_of(reports, RowsCaptured)[0].rows.tables] == [{"x": {4.0: True}}]
     assert host["b"].run(9.0, 10) == 2
 
 

@@ -23,12 +23,14 @@ from cutline.snapshot.subtask.events import ControlEvent, SnapshotRequested
 from cutline.snapshot.subtask.input_processor import InputProcessor
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.replaying import Replayer
-from cutline.snapshot.subtask.reports import StepCaptured
 from cutline.snapshot.subtask.stepping import Stepping
+from cutline.snapshot.subtask.strand import StepCaptured, Strand
 from cutline.snapshot.subtask.two_phase import PreparedOutput
 from cutline.snapshot.worker import generations
-from cutline.snapshot.worker.generations import Declined, GenerationLog, RowTask, _Status
-from cutline.snapshot.worker.row_logs import Outcome, RowLogs
+from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
+from cutline.snapshot.worker.generations import GenerationLog, RowTask, _Status
+from cutline.snapshot.worker.ledger import Declined
+from cutline.snapshot.worker.list_ledgers import StepLedger
 from cutline.snapshot.worker.row_tasks import RowWork
 
 Patch = pytest.MonkeyPatch
@@ -163,44 +165,42 @@ def order_of_inputs_fixed(patch: Patch) -> None:
 
 
 def aborted_step_forgotten(patch: Patch) -> None:
-    _forget_aborted(patch, PartKind.STEPS)
+    _forget_aborted(patch, Strand.STEPS)
 
 
 def aborted_delta_forgotten(patch: Patch) -> None:
-    _forget_aborted(patch, PartKind.ROWS)
+    _forget_aborted(patch, Strand.ROWS)
 
 
-def _forget_aborted(patch: Patch, kind: PartKind) -> None:
+def _forget_aborted(patch: Patch, of: Strand) -> None:
     """What an aborted snapshot has captured is in no later list."""
-    published, discard_below = RowLogs.published, RowLogs.discard_below
+    settled = Acknowledgements.settled
     ids: dict[int, None] = {}
 
-    def note(self: RowLogs, snapshot_id: int) -> None:
-        ids[snapshot_id] = None
-        published(self, snapshot_id)
-
-    def mutant(self: RowLogs, snapshot_id: int) -> None:
-        for log in [log for (of_kind, _), log in self._logs.items() if of_kind is kind]:
+    def mutant(self: Acknowledgements, published: int, below: int) -> LedgerDecisions:
+        if published:
+            ids[published] = None
+        for ledger in [ledger for (_, strand), ledger in self._ledgers.items() if strand is of]:
+            log = ledger._log  # type: ignore[attr-defined]  # of rows and steps
             log._segments = [
                 each for each in log._segments
                 if each.status is not _Status.STORED or each.is_restored
-                or each.snapshot_id >= snapshot_id or each.snapshot_id in ids
+                or each.snapshot_id >= below or each.snapshot_id in ids
             ]  # fmt: skip
-        discard_below(self, snapshot_id)
+        return settled(self, published, below)
 
-    patch.setattr(RowLogs, "published", note)
-    patch.setattr(RowLogs, "discard_below", mutant)
+    patch.setattr(Acknowledgements, "settled", mutant)
 
 
 def failed_part_forgotten(patch: Patch) -> None:
-    failed = GenerationLog.failed
+    failed = GenerationLog._failed
 
     def mutant(self: GenerationLog, task: Any, reason: str) -> list[RowTask | Declined]:
         decisions = failed(self, task, reason)
         self._segments = [each for each in self._segments if each.last != task.last or each.is_restored]
         return decisions
 
-    patch.setattr(GenerationLog, "failed", mutant)
+    patch.setattr(GenerationLog, "_failed", mutant)
 
 
 def restored_list_forgotten(patch: Patch) -> None:
@@ -267,16 +267,15 @@ def first_step_left_out(patch: Patch) -> None:
 
 
 def steps_dropped_ahead_of_the_publication(patch: Patch) -> None:
-    captured = RowLogs.captured_step
+    captured = StepLedger.captured
 
-    def mutant(self: RowLogs, report: StepCaptured) -> Outcome:
-        outcome = captured(self, report)
-        if report.is_base:
-            log = self._logs[PartKind.STEPS, report.subtask]
-            log.drop_through(log.newest)
-        return outcome
+    def mutant(self: StepLedger, cut: int | None, change: StepCaptured) -> list[RowTask | Declined]:
+        decisions = captured(self, cut, change)
+        if change.is_base:
+            self._log.drop_through(self._log.newest)
+        return decisions
 
-    patch.setattr(RowLogs, "captured_step", mutant)
+    patch.setattr(StepLedger, "captured", mutant)
 
 
 def fork_without_a_base(patch: Patch) -> None:

@@ -22,18 +22,20 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan import compiled_graph
-from cutline.snapshot.subtask.difference_gate import DifferenceGate
+from cutline.snapshot.subtask.difference_gate import DifferenceGate, HeldDifferences
 from cutline.snapshot.subtask.epochs import Epochs
 from cutline.snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
 from cutline.snapshot.subtask.machine import Status, SubtaskMachine
 from cutline.snapshot.subtask.positions import Positions
 from cutline.snapshot.subtask.recorder import Phase, Recorder
+from cutline.snapshot.subtask.strand import DifferenceCaptured
 from cutline.snapshot.testing.simulation import totals
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.simulation.totals import StoreConnection, StoreThreads
-from cutline.snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
+from cutline.snapshot.worker.acknowledgements import Acknowledgements
 from cutline.snapshot.worker.store_calls import StoreCalls
+from cutline.snapshot.worker.totals_ledger import TotalsLedger, TotalsTask, WriteTotals
 
 Patch = pytest.MonkeyPatch
 
@@ -68,7 +70,7 @@ def commit_for_each_subtask(patch: Patch) -> None:
 
 
 def acknowledged_at_once(patch: Patch) -> None:
-    patch.setattr(DifferenceLogs, "may_pass", lambda self, message: True)
+    patch.setattr(TotalsLedger, "ready", lambda self, cut: {})
 
 
 def added_to_the_newest_value(patch: Patch) -> None:
@@ -94,35 +96,35 @@ def _is_open(store: AggregateStore, key: Any) -> bool:
 
 
 def aborted_difference_forgotten(patch: Patch) -> None:
-    settled = DifferenceLog.settled_below
+    settled = TotalsLedger._settled_below
 
-    def mutant(self: DifferenceLog, min_snapshot_id: int) -> list[TotalsTask]:
+    def mutant(self: TotalsLedger, min_snapshot_id: int) -> list[TotalsTask]:
         tasks = settled(self, min_snapshot_id)
         self._carried = None
         return tasks
 
-    patch.setattr(DifferenceLog, "settled_below", mutant)
+    patch.setattr(TotalsLedger, "_settled_below", mutant)
 
 
 def undecided_taken_for_aborted(patch: Patch) -> None:
     """The next difference does not wait until it is known whether the last snapshot was published."""
-    captured = DifferenceLog.captured
+    captured = TotalsLedger.captured
 
-    def mutant(self: DifferenceLog, snapshot_id: int, states: dict[Any, Any], size: int) -> list[TotalsTask]:
+    def mutant(self: TotalsLedger, cut: int | None, change: DifferenceCaptured) -> list[TotalsTask]:
         self._carried, self._undecided = self._undecided or self._carried, None
-        return captured(self, snapshot_id, states, size)
+        return captured(self, cut, change)
 
-    patch.setattr(DifferenceLog, "captured", mutant)
+    patch.setattr(TotalsLedger, "captured", mutant)
 
 
 def undecided_taken_for_published(patch: Patch) -> None:
-    captured = DifferenceLog.captured
+    captured = TotalsLedger.captured
 
-    def mutant(self: DifferenceLog, snapshot_id: int, states: dict[Any, Any], size: int) -> list[TotalsTask]:
+    def mutant(self: TotalsLedger, cut: int | None, change: DifferenceCaptured) -> list[TotalsTask]:
         self._undecided = None
-        return captured(self, snapshot_id, states, size)
+        return captured(self, cut, change)
 
-    patch.setattr(DifferenceLog, "captured", mutant)
+    patch.setattr(TotalsLedger, "captured", mutant)
 
 
 def found_published_not_announced_first(patch: Patch) -> None:
@@ -151,7 +153,7 @@ def two_at_a_time(patch: Patch) -> None:
 
 
 def acknowledgement_sent_once(patch: Patch) -> None:
-    patch.setattr(DifferenceLogs, "unsettled", ())
+    patch.setattr(Acknowledgements, "repeated", ())
 
 
 # ---------------------------------------------------------------- 13.6 to 13.8: commit, restore, claims
@@ -180,7 +182,7 @@ def committed_without_a_claim_check(patch: Patch) -> None:
 
 
 def commit_reported_at_once(patch: Patch) -> None:
-    patch.setattr(DifferenceLogs, "is_committed", lambda self, report: True)
+    patch.setattr(Acknowledgements, "may_report", lambda self, handled: True)
 
 
 def _opening(patch: Patch, *, commits: bool = True, rolls_back: bool = True) -> None:
@@ -330,9 +332,9 @@ def gate_closed_ahead_of_the_marker(patch: Patch) -> None:
     check = DifferenceGate.check
 
     def mutant(self: DifferenceGate) -> None:
-        before, self._is_waiting = self._is_waiting, True
+        before, self.held = self.held, replace(self.held, is_waiting=True)
         check(self)
-        self._is_waiting = before
+        self.held = before
 
     patch.setattr(DifferenceGate, "check", mutant)
 
@@ -340,8 +342,8 @@ def gate_closed_ahead_of_the_marker(patch: Patch) -> None:
 def aborted_difference_closes_the_gate(patch: Patch) -> None:
     hold = DifferenceGate.hold
 
-    def mutant(self: DifferenceGate, size: int, *, is_waiting: bool) -> None:
-        hold(self, size, is_waiting=size > 0)
+    def mutant(self: DifferenceGate, held: HeldDifferences) -> None:
+        hold(self, replace(held, is_waiting=held.size > 0))
 
     patch.setattr(DifferenceGate, "hold", mutant)
 

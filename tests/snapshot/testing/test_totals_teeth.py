@@ -119,9 +119,8 @@ class _Bounded(SubtaskMachine):
         done = super()._take_head(channel, limit)
         if self.is_checked:
             assert isinstance(self.node, PersistentAggregate)
-            gate = self._parts.gate
-            assert gate is not None
-            held = self.node.held_bytes + gate._bytes
+            assert self.parts.gate is not None
+            held = self.node.held_bytes + self.parts.gate.held.size
             if held > _LITTLE.memory + _SLACK_BYTES:
                 raise CheckFailed("memory", f"{self.subtask} holds {held} bytes")
         return done

@@ -22,13 +22,14 @@ from cutline.snapshot.operators.monoid import Monoid
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.modes import MARKERS, ModeWish
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.strand import DifferenceCaptured
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.history import History
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from cutline.snapshot.testing.simulator import Mutation
 from cutline.snapshot.testing.steps import Step
-from cutline.snapshot.worker.difference_log import DifferenceLog, TotalsTask
+from cutline.snapshot.worker.totals_ledger import TotalsLedger, TotalsTask
 from cutline.testing import Odds, Simulator
 
 #: A partition and the number of an item in it; or the name of a node and 0, for what it sends at an end.
@@ -367,15 +368,15 @@ def _difference(found: Iterable[tuple[str, Any]], due: Iterable[tuple[str, Any]]
 
 def note_differences(patch: pytest.MonkeyPatch, seen: Counter[str]) -> None:
     """Note the differences of aborted snapshots that join the next, and differences that wait for a decision."""
-    captured = DifferenceLog.captured
+    captured = TotalsLedger.captured
 
-    def noting(self: DifferenceLog, snapshot_id: int, states: dict[Any, Any], size: int) -> list[TotalsTask]:
+    def noting(self: TotalsLedger, cut: int | None, change: DifferenceCaptured) -> list[TotalsTask]:
         seen["an aborted difference joined"] += self._carried is not None
-        tasks = captured(self, snapshot_id, states, size)
+        tasks = captured(self, cut, change)
         seen["a difference waited"] += self._waiting is not None
         return tasks
 
-    patch.setattr(DifferenceLog, "captured", noting)
+    patch.setattr(TotalsLedger, "captured", noting)
 
 
 @dataclass

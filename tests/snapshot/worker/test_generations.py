@@ -22,13 +22,13 @@ from cutline.snapshot.stored.own_changes import OwnChange
 from cutline.snapshot.stored.part import Handle, PartKind
 from cutline.snapshot.worker.generations import (
     CompactRows,
-    Declined,
     EncodeRows,
     GenerationLog,
     MergeRows,
     RowTask,
     StoreRows,
 )
+from cutline.snapshot.worker.ledger import Declined, TaskFailed
 from tests.run_size import scaled
 
 SUBTASK = Subtask("count", 1)
@@ -93,7 +93,7 @@ class Host:
             self.captures += 1
         self.due[snapshot_id] = tuple(range(1, self.captures + 1))
         if self.log.kind is PartKind.STEPS:
-            self.take(self.log.captured_own(snapshot_id, OwnChange(self.captures == 1, (b"%d" % self.captures,))))
+            self.take(self.log.captured_change(snapshot_id, OwnChange(self.captures == 1, (b"%d" % self.captures,))))
             return
         rows = CapturedRows(float(self.captures), range(*GROUPS), ()) if changes else None
         self.take(self.log.captured(snapshot_id, rows))
@@ -110,15 +110,15 @@ class Host:
         match task:
             case EncodeRows(_, _, rows):
                 content = self.migrated if isinstance(rows, MigratedRows) else (int(rows.now),)
-                self.take(self.log.encoded(task, cast("Any", content)))
+                self.take(self.log.done(task, cast("Any", content)))
             case MergeRows() | StoreRows() | CompactRows() if fails:
                 self.seen["failed"] = None
-                self.take(self.log.failed(task, "no space"))
+                self.take(self.log.done(task, TaskFailed("no space")))
             case MergeRows(segments=segments):
                 assert len(segments) > 1
                 self.seen["merged"] = None
                 rows = cast("Any", tuple(number for numbers in segments for number in cast("Any", numbers)))
-                self.take(self.log.merged(task, rows))
+                self.take(self.log.done(task, rows))
             case StoreRows(kind=PartKind.STEPS, first=first, last=last, content=content):
                 if len(content) > 1:
                     self.seen["several steps in a part"] = None
@@ -134,7 +134,7 @@ class Host:
         """Store a file that no other has the name of."""
         path = f"{type(task).__name__}-{first}-{last}-{len(self.files)}"
         self.files[path] = tuple(content)
-        self.take(self.log.stored(task, (entry(path, first, last),)))
+        self.take(self.log.done(task, (entry(path, first, last),)))
 
     def acknowledge(self) -> None:
         """Take every list that is whole, and check it."""
@@ -254,9 +254,9 @@ class ForgetsAborted(GenerationLog):
 class AdoptsAtOnce(GenerationLog):
     """A compaction changes the lists of snapshots that were cut before."""
 
-    def stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[RowTask | Declined]:
+    def _stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[RowTask | Declined]:
         compaction = self._compaction
-        decisions = super().stored(task, entries)
+        decisions = super()._stored(task, entries)
         if compaction is not None and compaction.is_done:
             for snapshot_id, cut in self._cuts.items():
                 if set(compaction.replaced) <= set(cut) and snapshot_id == min(self._cuts):
@@ -279,8 +279,8 @@ class MergesOverCuts(GenerationLog):
 class LosesFailed(GenerationLog):
     """A segment that could not be stored is dropped."""
 
-    def failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
-        decisions = super().failed(task, reason)
+    def _failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
+        decisions = super()._failed(task, reason)
         self._segments = [each for each in self._segments if each.last != task.last or each.entries or each.sources]
         return decisions
 
@@ -384,7 +384,7 @@ def test_a_key_of_another_subtask_declines_every_snapshot_that_needs_its_row() -
     [task] = host.tasks
     host.tasks.clear()
     assert isinstance(task, EncodeRows)
-    host.take(host.log.refused(task, "the key 'x' is not of this subtask"))
+    host.take(host.log.done(task, TaskFailed("the key 'x' is not of this subtask")))
     host.capture(2, changes=False)
     assert host.due == {1: None, 2: None}
 
@@ -394,9 +394,9 @@ def test_a_whole_state_replaces_the_deltas_before_it() -> None:
     log = GenerationLog(SUBTASK, "run", (), 1_000, kind=PartKind.OWN)
     lists = []
     for snapshot_id, is_whole in enumerate([True, False, False, True, False], 1):
-        [task] = log.captured_own(snapshot_id, OwnChange(is_whole, (b"change",)))
+        [task] = log.captured_change(snapshot_id, OwnChange(is_whole, (b"change",)))
         assert isinstance(task, StoreRows)
-        log.stored(task, (entry(f"own-{snapshot_id}", task.first, task.last),))
+        log.done(task, (entry(f"own-{snapshot_id}", task.first, task.last),))
         found = log.list_of(snapshot_id)
         assert found is not None
         lists.append([(each.handle.first, each.handle.last) for each in found])
@@ -409,15 +409,15 @@ def test_a_whole_state_replaces_the_deltas_before_it() -> None:
 def test_a_snapshot_gets_the_deltas_that_a_later_whole_state_replaces() -> None:
     """An overlapping snapshot still needs the delta of its own cut."""
     log = GenerationLog(SUBTASK, "run", (), 1_000, kind=PartKind.OWN)
-    [first] = log.captured_own(1, OwnChange(True, (b"whole",)))
-    assert log.captured_own(2, OwnChange(False, (b"delta",))) == []
-    assert log.captured_own(3, OwnChange(True, (b"whole",))) == []
+    [first] = log.captured_change(1, OwnChange(True, (b"whole",)))
+    assert log.captured_change(2, OwnChange(False, (b"delta",))) == []
+    assert log.captured_change(3, OwnChange(True, (b"whole",))) == []
     assert isinstance(first, StoreRows)
-    [second] = log.stored(first, (entry("one", 0, 1),))
+    [second] = log.done(first, (entry("one", 0, 1),))
     assert isinstance(second, StoreRows)
-    [third] = log.stored(second, (entry("two", 2, 2),))
+    [third] = log.done(second, (entry("two", 2, 2),))
     assert isinstance(third, StoreRows)
-    log.stored(third, (entry("three", third.first, third.last),))
+    log.done(third, (entry("three", third.first, third.last),))
     assert [len(log.list_of(number) or ()) for number in (1, 2, 3)] == [1, 2, 1]
 
 
@@ -425,16 +425,16 @@ def test_a_snapshot_gets_the_deltas_that_a_later_whole_state_replaces() -> None:
 def test_a_delta_that_a_whole_state_has_replaced_may_come_late(is_stored: bool) -> None:
     """Its snapshot was aborted while it was stored, so nothing needs it any more."""
     log = GenerationLog(SUBTASK, "run", (), 1_000, kind=PartKind.OWN)
-    [whole] = log.captured_own(1, OwnChange(True, (b"whole",)))
+    [whole] = log.captured_change(1, OwnChange(True, (b"whole",)))
     assert isinstance(whole, StoreRows)
-    log.stored(whole, (entry("one", 0, 1),))
-    [delta] = log.captured_own(2, OwnChange(False, (b"delta",)))
+    log.done(whole, (entry("one", 0, 1),))
+    [delta] = log.captured_change(2, OwnChange(False, (b"delta",)))
     assert isinstance(delta, StoreRows)
     log.discard_below(3)
-    [third] = log.captured_own(3, OwnChange(True, (b"whole",)))
+    [third] = log.captured_change(3, OwnChange(True, (b"whole",)))
     assert isinstance(third, StoreRows)
-    assert (log.stored(delta, (entry("two", 2, 2),)) if is_stored else log.failed(delta, "away")) == []
-    log.stored(third, (entry("three", third.first, third.last),))
+    assert (log.done(delta, (entry("two", 2, 2),)) if is_stored else log.done(delta, TaskFailed("away"))) == []
+    log.done(third, (entry("three", third.first, third.last),))
     assert [each.handle.path for each in log.list_of(3) or ()] == ["three"]
 
 
@@ -453,13 +453,13 @@ def test_one_large_inline_segment_does_not_keep_the_others_from_being_merged() -
             task = tasks.pop()
             match task:
                 case EncodeRows():
-                    tasks += log.encoded(task, cast("Any", object()))
+                    tasks += log.done(task, cast("Any", object()))
                 case StoreRows():
-                    tasks += log.stored(task, (each,))
+                    tasks += log.done(task, (each,))
                 case CompactRows():
                     merges += 1
                     merged = replace(handle(path, task.first, task.last), size=5_000 * (task.last - task.first))
-                    tasks += log.stored(task, (ListEntry(merged, *GROUPS),))
+                    tasks += log.done(task, (ListEntry(merged, *GROUPS),))
                 case _:
                     raise AssertionError(task)
         found = log.list_of(number + 1) or ()
@@ -498,13 +498,13 @@ def test_a_restored_log_is_not_merged_anew_again_and_again() -> None:
     log = GenerationLog(SUBTASK, "run", restored, 1_000, 7, PartKind.STEPS)
     written, count = 0, 400
     for number in range(1, count + 1):
-        tasks = log.captured_own(number, OwnChange(False, (b"step",)))
+        tasks = log.captured_change(number, OwnChange(False, (b"step",)))
         while tasks:
             task = tasks.pop()
             assert isinstance(task, StoreRows | CompactRows)
             made = size * (task.last - task.first + 1)
             written += made
-            tasks += log.stored(task, (part(f"{task.first}-{task.last}", made, task.first, task.last),))
+            tasks += log.done(task, (part(f"{task.first}-{task.last}", made, task.first, task.last),))
         found = log.list_of(number) or ()
         log.forget(number)
     assert 60 < len(found) <= 130

@@ -143,7 +143,7 @@ MUTANTS = (
         "a failed snapshot is declined",
         WorkerMachine,
         "_dispatch",
-        "self._take_outcome(Outcome(messages=[declined]), now)",
+        "self._decided(self._data.acknowledgements.parts_stored([declined]), now)",
         "str(declined)",
     ),
     Mutant(

@@ -13,7 +13,7 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.decoding import rows_of
 from cutline.snapshot.keyed.migration import MigratedRows
-from cutline.snapshot.keyed.row_spool import MemorySpool, RowSpool
+from cutline.snapshot.keyed.row_spool import KeptRows, MemorySpool, RowSpool
 from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
 from cutline.snapshot.stored.keyed_state import keyed_state, read_segments
 from cutline.snapshot.stored.list_rules import ListEntry
@@ -22,7 +22,8 @@ from cutline.snapshot.stored.part import PartKind
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker import row_tasks
 from cutline.snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
-from cutline.snapshot.worker.row_tasks import RowsEncoded, RowsMerged, RowsRefused, RowsStored, RowWork
+from cutline.snapshot.worker.ledger import TaskFailed
+from cutline.snapshot.worker.row_tasks import RowWork
 from cutline.state_backends import row_spool
 from cutline.state_backends.row_spool import FileSpool
 
@@ -46,32 +47,24 @@ class Place:
     def pause(self, seconds: float) -> None:
         self.pauses += 1
 
-    def encoded(self, generation: int, rows: dict[Any, Any], parallelism: int = 1) -> RowsEncoded | RowsRefused:
+    def encoded(self, generation: int, rows: dict[Any, Any], parallelism: int = 1) -> KeptRows | TaskFailed:
         """The rows of a capture, encoded."""
         captured = CapturedRows(float(generation), groups_of(0, parallelism), (DirtyTable(SPEC, rows),))
-        result = self.work.perform(EncodeRows(SUBTASK, generation, captured))
-        assert isinstance(result, RowsEncoded | RowsRefused)
-        return result
+        return self.work.encode(EncodeRows(SUBTASK, generation, captured))
 
     def stored(self, first: int, last: int, *captures: dict[Any, Any]) -> tuple[ListEntry, ...]:
         """Captures, merged and stored as one segment."""
         found = [self.encoded(first + number, rows) for number, rows in enumerate(captures)]
-        segments = tuple(each.rows for each in found if isinstance(each, RowsEncoded))
-        rows = segments[0]
+        segments = tuple(each for each in found if not isinstance(each, TaskFailed))
+        rows: Any = segments[0]
         if len(segments) > 1:
-            merged = self.work.perform(MergeRows(SUBTASK, first, last, segments))
-            assert isinstance(merged, RowsMerged)
-            rows = merged.rows
+            rows = self.work.perform(MergeRows(SUBTASK, first, last, segments))
         task = StoreRows(SUBTASK, PartKind.ROWS, first, last, 100 + last, rows, self.inline_bytes_max)
-        result = self.work.perform(task)
-        assert isinstance(result, RowsStored) and result.task is task
-        return result.entries
+        return self.work.store(task)
 
     def compacted(self, *sources: tuple[ListEntry, ...], is_whole: bool = True) -> tuple[ListEntry, ...]:
         """Stored segments, merged and stored again."""
-        result = self.work.perform(CompactRows(SUBTASK, 0, 9, 109, sources, is_whole, self.inline_bytes_max))
-        assert isinstance(result, RowsStored)
-        return result.entries
+        return self.work.store(CompactRows(SUBTASK, 0, 9, 109, sources, is_whole, self.inline_bytes_max))
 
     def state(self, *segments: tuple[ListEntry, ...]) -> dict[Any, Any]:
         """What a list holds."""
@@ -104,12 +97,11 @@ def test_rows_on_the_local_disk_are_merged_in_ranges(tmp_path: Path, monkeypatch
     spool = FileSpool(tmp_path, "1-waiting")
     place = Place(spool=spool)
     captures = [place.encoded(number, dict.fromkeys(range(400), number)) for number in (1, 2)]
-    segments = tuple(each.rows for each in captures if isinstance(each, RowsEncoded))
+    segments = tuple(each for each in captures if not isinstance(each, TaskFailed))
     bytes_ = sum(ref.size for rows in segments for ref in rows)
     place.pauses = 0
-    merged = place.work.perform(MergeRows(SUBTASK, 1, 2, segments))
-    assert isinstance(merged, RowsMerged)
-    assert len(merged.rows) == place.pauses >= bytes_ // 2_000 > 3
+    merged: Any = place.work.perform(MergeRows(SUBTASK, 1, 2, segments))
+    assert len(merged) == place.pauses >= bytes_ // 2_000 > 3
     spool.close()
 
 
@@ -159,7 +151,7 @@ def test_a_clip_hides_the_other_rows_of_a_piece() -> None:
 def test_a_key_of_another_subtask_is_refused_by_name() -> None:
     """Its row would be restored where its messages do not come."""
     refused = Place().encoded(1, {number: number for number in range(100)}, parallelism=2)
-    assert isinstance(refused, RowsRefused)
+    assert isinstance(refused, TaskFailed)
     assert refused.reason.startswith("count[1]: ") and "'n'" in refused.reason and "key" in refused.reason
 
 
@@ -176,11 +168,9 @@ def test_migrated_rows_are_stored_without_being_encoded_again() -> None:
     (segment,) = read_segments(place.stored(1, 1, {"a": 1, "b": 2}), place.store.read_part)
     for rows, spans in ((segment.rows, 2), (segment.rows[:0], 0)):
         task = EncodeRows(SUBTASK, 0, MigratedRows(groups, replace(segment, rows=rows)))
-        kept = place.work.perform(task)
-        assert isinstance(kept, RowsEncoded)
-        stored = place.work.perform(StoreRows(SUBTASK, PartKind.ROWS, 0, 0, 9, kept.rows, 0))
-        assert isinstance(stored, RowsStored)
-        (entry,) = stored.entries
+        kept = place.work.encode(task)
+        assert not isinstance(kept, TaskFailed)
+        (entry,) = place.work.store(StoreRows(SUBTASK, PartKind.ROWS, 0, 0, 9, kept, 0))
         assert (entry.handle.first, entry.handle.last, entry.handle.rows) == (0, 0, spans)
         if not spans:
             assert (entry.lo, entry.hi) == (groups.start, groups.stop)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutline.snapshot.coordinator.control import SnapshotAcknowledged
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.operators.monoids import Count
-from cutline.snapshot.subtask.events import DifferencesHeld
-from cutline.snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
+from cutline.snapshot.subtask.difference_gate import HeldDifferences
+from cutline.snapshot.subtask.strand import DifferenceCaptured
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
-from cutline.snapshot.worker.difference_log import CommitTotals, DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
 from cutline.snapshot.worker.store_calls import StoreCalls, opening
-from tests.snapshot.sample import TIMINGS, records
+from cutline.snapshot.worker.totals_ledger import CommitTotals, TotalsLedger, TotalsTask, WriteTotals
 from tests.snapshot.testing.totalled import Multiset
 
 ME = Subtask("sums")
 CLAIM = StoreClaim("g", 1)
 
 
-def _log() -> DifferenceLog:
-    return DifferenceLog(ME, Count())
+def _log() -> TotalsLedger:
+    return TotalsLedger(ME, Count(), lambda held: None)
 
 
 # ---------------------------------------------------------------- one log, step by step
@@ -35,50 +31,51 @@ def _log() -> DifferenceLog:
 def test_a_difference_is_written_and_then_committed() -> None:
     """The write at the cut, the commit at the announcement, each once."""
     log = _log()
-    assert log.captured(1, {"a": 2}, 10) == [WriteTotals(ME, 1, {"a": 2})]
-    assert not log.is_written(1)
-    log.written(1)
-    assert log.is_written(1) and log.held == DifferencesHeld(True, 10)
-    assert log.published(1) == [CommitTotals(ME, 1)]
-    assert log.published(1) == [] and log.held == DifferencesHeld(False, 0)
+    (write,) = log.captured(1, DifferenceCaptured({"a": 2}, 10))
+    assert write == WriteTotals(ME, 1, {"a": 2})
+    assert log.ready(1) is None
+    log.done(write, None)
+    assert log.ready(1) == {} and log.held == HeldDifferences(True, 10, 1)
+    assert log.settled(1, 0) == [CommitTotals(ME, 1)]
+    assert log.settled(1, 0) == [] and log.held == HeldDifferences(False, 0, 0)
 
 
 def test_an_aborted_difference_joins_the_next() -> None:
     """And is written with it, for the id of the next (PROTOCOL 13.4)."""
     log = _log()
-    log.captured(1, {"a": 2, "b": 1}, 10)
-    assert log.settled_below(2) == [] and (log.held, log.held_keys) == (DifferencesHeld(False, 10), 2)
-    assert log.captured(2, {"a": 3}, 5) == [WriteTotals(ME, 2, {"a": 5, "b": 1})]
-    assert log.held == DifferencesHeld(True, 15)
+    log.captured(1, DifferenceCaptured({"a": 2, "b": 1}, 10))
+    assert log.settled(0, 2) == [] and log.held == HeldDifferences(False, 10, 2)
+    assert log.captured(2, DifferenceCaptured({"a": 3}, 5)) == [WriteTotals(ME, 2, {"a": 5, "b": 1})]
+    assert log.held == HeldDifferences(True, 15, 2)
 
 
 def test_a_difference_waits_while_the_last_is_undecided() -> None:
     """Only the decision says whether the last one counts already, or joins (PROTOCOL 13.4)."""
     published, aborted = _log(), _log()
     for log in (published, aborted):
-        log.captured(1, {"a": 2}, 10)
-        assert log.captured(2, {"a": 3}, 5) == [] and (log.held, log.held_keys) == (DifferencesHeld(True, 15), 2)
-    assert published.published(1) == [CommitTotals(ME, 1), WriteTotals(ME, 2, {"a": 3})]
-    assert aborted.settled_below(2) == [WriteTotals(ME, 2, {"a": 5})]
+        log.captured(1, DifferenceCaptured({"a": 2}, 10))
+        assert log.captured(2, DifferenceCaptured({"a": 3}, 5)) == [] and log.held == HeldDifferences(True, 15, 2)
+    assert published.settled(1, 0) == [CommitTotals(ME, 1), WriteTotals(ME, 2, {"a": 3})]
+    assert aborted.settled(0, 2) == [WriteTotals(ME, 2, {"a": 5})]
 
 
 def test_a_task_that_still_runs_keeps_its_difference() -> None:
     """Its difference is joined as a copy."""
     log = _log()
-    (task,) = log.captured(1, {"a": 2}, 10)
-    log.settled_below(2)
-    log.captured(2, {"a": 3, "b": 1}, 5)
+    (task,) = log.captured(1, DifferenceCaptured({"a": 2}, 10))
+    log.settled(0, 2)
+    log.captured(2, DifferenceCaptured({"a": 3, "b": 1}, 5))
     assert isinstance(task, WriteTotals) and task.difference == {"a": 2}
 
 
 def test_the_end_of_an_aborted_write_is_no_acknowledgement() -> None:
     """The snapshot that comes next waits for its own write."""
     log = _log()
-    log.captured(1, {"a": 2}, 10)
-    log.settled_below(2)
-    log.captured(2, {}, 0)
-    log.written(1)
-    assert not log.is_written(1) and not log.is_written(2)
+    (write,) = log.captured(1, DifferenceCaptured({"a": 2}, 10))
+    log.settled(0, 2)
+    log.captured(2, DifferenceCaptured({}, 0))
+    log.done(write, None)
+    assert log.ready(1) is None and log.ready(2) is None
 
 
 # ---------------------------------------------------------------- any order
@@ -92,7 +89,7 @@ class Played:
         store = KeptTotals(self.cells)
         for _ in opening(store, CLAIM, "sums", 0):
             pass
-        self.log = DifferenceLog(ME, Multiset())
+        self.log = TotalsLedger(ME, Multiset(), lambda held: None)
         self.calls = StoreCalls(store, CLAIM, Multiset(), keys_at_once=1)
         self.newest = 0
         self.pending: int | None = None
@@ -117,7 +114,7 @@ class Played:
         item = len(self.cuts)
         self.cuts[item] = self.pending
         state = ((("item", item), 1),)
-        self.put(self.log.captured(self.pending, {"all": state, f"key {item % 3}": state}, 10))
+        self.put(self.log.captured(self.pending, DifferenceCaptured({"all": state, f"key {item % 3}": state}, 10)))
 
     def store(self) -> None:
         """Make the next call on the store, and check what counts then."""
@@ -125,8 +122,8 @@ class Played:
             return
         done = self.calls.step()
         if isinstance(done, WriteTotals):
-            self.log.written(done.snapshot_id)
-            if self.log.is_written(done.snapshot_id):
+            self.log.done(done, None)
+            if self.log.ready(done.snapshot_id) is not None:
                 self.acknowledged[done.snapshot_id] = None
         self.check()
 
@@ -148,10 +145,10 @@ class Played:
         if self.messages:
             what, number = self.messages.popleft()
             if what == "published":
-                self.put(self.log.published(number))
+                self.put(self.log.settled(number, 0))
             else:
                 self.min_at_worker = number
-                self.put(self.log.settled_below(number))
+                self.put(self.log.settled(0, number))
 
     def put(self, tasks: list[TotalsTask]) -> None:
         """Give tasks to the store's thread."""
@@ -190,58 +187,3 @@ def test_each_difference_is_in_one_write_that_counts(steps: list[str]) -> None:
         getattr(played, step)()
     played.finish()
     played.check()
-
-
-# ---------------------------------------------------------------- all logs of a worker
-
-
-def _acknowledged(snapshot_id: int) -> SnapshotAcknowledged:
-    return SnapshotAcknowledged(1, snapshot_id, replace(records()[0], subtask=ME), TIMINGS)
-
-
-def _logs() -> DifferenceLogs:
-    return DifferenceLogs({ME: _log()})
-
-
-def _captured(logs: DifferenceLogs, snapshot_id: int, states: dict[Any, Any]) -> list[TotalsTask]:
-    return logs.captured(DifferenceCaptured(snapshot_id, ME, states, 10))
-
-
-def test_an_acknowledgement_waits_for_the_store() -> None:
-    """Whichever comes first (PROTOCOL 13.2)."""
-    early, late, message = _logs(), _logs(), _acknowledged(1)
-    (task,) = _captured(early, 1, {"a": 1})
-    assert early.done(task) is None and early.may_pass(message)
-    (task,) = _captured(late, 1, {"a": 1})
-    assert not late.may_pass(message) and late.done(task) == message
-
-
-def test_the_acknowledgement_of_an_aborted_snapshot_is_dropped() -> None:
-    """Its write may end long after."""
-    logs = _logs()
-    (task,) = _captured(logs, 1, {"a": 1})
-    assert not logs.may_pass(_acknowledged(1))
-    logs.settled_below(2)
-    assert logs.done(task) is None and logs.unsettled == ()
-
-
-def test_an_acknowledgement_is_kept_until_its_snapshot_is_settled() -> None:
-    """It may have been lost with a connection, and the snapshot has no timeout (PROTOCOL 13.5)."""
-    logs, message = _logs(), _acknowledged(1)
-    (task,) = _captured(logs, 1, {"a": 1})
-    logs.may_pass(message)
-    kept = [logs.unsettled]
-    for step in (lambda: logs.done(task), lambda: logs.published(1), lambda: logs.settled_below(2)):
-        step()
-        kept.append(logs.unsettled)
-    assert kept == [(), (message,), (message,), ()]
-
-
-def test_a_commit_is_reported_when_the_store_has_it() -> None:
-    """And later announcements of it at once (PROTOCOL 13.6)."""
-    logs, report = _logs(), PublicationHandled(1, ME)
-    logs.done(*_captured(logs, 1, {"a": 1}))
-    (commit,) = logs.published(1)
-    assert not logs.is_committed(report)
-    assert logs.done(commit) == report
-    assert logs.published(1) == [] and logs.is_committed(report)
