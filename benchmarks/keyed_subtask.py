@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from cutline import Context, FileSystemBackend, Graph, Node, Source
 from cutline.barrier_runtime.worker.uploads import Storage
+from cutline.snapshot.assembly import ledgers_of
 from cutline.snapshot.channel.frame import Marker
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
@@ -42,7 +43,6 @@ from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDec
 from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
 from cutline.snapshot.worker.generations import CompactRows, StoreRows
 from cutline.snapshot.worker.ledger import Task, TaskFailed
-from cutline.snapshot.worker.ledgers import ledgers_of
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState

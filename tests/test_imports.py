@@ -114,6 +114,17 @@ def test_the_core_makes_no_chance_of_its_own() -> None:
     assert not offences
 
 
+@pytest.mark.parametrize("room", ["plan", "channel", "subtask", "worker", "coordinator", "stored", "keyed"])
+def test_machines_import_no_mode(room: str) -> None:
+    """A mode knows the machines, and they do not know it, so that a mode is one room and one row."""
+    assert not [
+        f"{name_of(path)}:{found.line} imports {found.module}"
+        for path in python_files(f"snapshot/{room}")
+        for found in _imports(path)
+        if found.module.startswith(("cutline.snapshot.modes", "cutline.snapshot.assembly"))
+    ]
+
+
 @pytest.mark.parametrize("package", ["snapshot", "snapshot.testing", "channels", "state_backends"])
 def test_engines_stay_in_the_runtime(package: str) -> None:
     """Spark, Ray and the command line are known to barrier_runtime alone."""

@@ -17,13 +17,13 @@ from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.error_text import headline
 from cutline.snapshot.errors import CutlineError, RestoreRefused, StateError
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.totals.ledger import TotalsTask
+from cutline.snapshot.modes.totals.store_calls import StoreCalls, cells_of, claim_of, opening
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.stored.backend import StoreRefused
 from cutline.snapshot.worker.events import Performed
 from cutline.snapshot.worker.ledger import Task, TaskRefused
-from cutline.snapshot.worker.store_calls import StoreCalls, cells_of, claim_of, opening
-from cutline.snapshot.worker.totals_ledger import TotalsTask
 from cutline.state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")

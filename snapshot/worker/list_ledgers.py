@@ -1,4 +1,4 @@
-"""Ledgers over the lists of a subtask: rows of keyed state, changes of own state, and steps of a log.
+"""Ledgers over the lists of a subtask: rows of keyed state, and changes of own state.
 
 A list is in `snapshot.worker.generations`. A ledger here knows what its strand reports, and which fields of a record
 have the list.
@@ -13,10 +13,10 @@ from typing import Any, ClassVar, assert_never
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.migration import MigratedRows
 from cutline.snapshot.keyed.rows import CapturedRows
-from cutline.snapshot.stored.list_rules import ListEntry, StepBase
+from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.own_changes import OwnChange
 from cutline.snapshot.stored.part import Handle, PartKind
-from cutline.snapshot.subtask.strand import RowChange, RowsCaptured, StepCaptured
+from cutline.snapshot.subtask.strand import RowChange, RowsCaptured
 from cutline.snapshot.worker.generations import GenerationLog, RowTask
 from cutline.snapshot.worker.ledger import Declined, Listed
 
@@ -40,7 +40,14 @@ class RestoredList:
         return GenerationLog(*at, needs_base=self.needs_base)
 
 
-class _ListLedger:
+class ListLedger:
+    """A ledger over one list.
+
+    Parameters
+    ----------
+    log : GenerationLog
+    """
+
     is_repeated: ClassVar[bool] = False
 
     def __init__(self, log: GenerationLog) -> None:
@@ -60,7 +67,7 @@ class _ListLedger:
         return []
 
 
-class RowLedger(_ListLedger):
+class RowLedger(ListLedger):
     """The rows of a subtask.
 
     Parameters
@@ -96,7 +103,7 @@ class RowLedger(_ListLedger):
         return None if entries is None else {"groups": self._groups, "rows": entries or None}
 
 
-class OwnStateLedger(_ListLedger):
+class OwnStateLedger(ListLedger):
     """The changes of own state of a subtask.
 
     Parameters
@@ -115,59 +122,9 @@ class OwnStateLedger(_ListLedger):
     def ready(self, cut: int) -> Listed | None:
         """Return the changes of a cut."""
         entries = self._log.list_of(cut)
-        return None if entries is None else {"own": _handles(entries)}
+        return None if entries is None else {"own": handles_of(entries)}
 
 
-@dataclass(frozen=True, slots=True)
-class _CutStep:
-    """A step without its bytes, which the log holds."""
-
-    generation: int
-    captured: StepCaptured
-
-
-class StepLedger(_ListLedger):
-    """The log of the steps of a subtask.
-
-    Parameters
-    ----------
-    restored : RestoredList
-    incarnation : int
-    """
-
-    def __init__(self, restored: RestoredList, incarnation: int) -> None:
-        super().__init__(restored.log(PartKind.STEPS))
-        self._incarnation = incarnation
-        #: {snapshot_id: the step that its cut has ended} of snapshots that are not over
-        self._steps: dict[int, _CutStep] = {}
-
-    def captured(self, cut: int | None, change: StepCaptured) -> list[RowTask | Declined]:
-        """Add the step that a cut has ended."""
-        assert cut is not None
-        decisions = self._log.captured_change(cut, change.step)
-        bare = StepCaptured(OwnChange(False, ()), change.is_base, change.sent, change.processed)
-        self._steps[cut] = _CutStep(self._log.newest, bare)
-        return decisions
-
-    def ready(self, cut: int) -> Listed | None:
-        """Return the log of a cut. Where all state is stored, a later log goes on after that state."""
-        entries = self._log.list_of(cut)
-        if entries is None:
-            return None
-        step = self._steps[cut]
-        if not step.captured.is_base:
-            return {"steps": _handles(entries)}
-        sent, processed = step.captured.sent, step.captured.processed
-        return {"base": StepBase(cut, self._incarnation, step.generation, sent, processed)}
-
-    def settled(self, published: int, below: int) -> list[RowTask]:
-        """Drop the steps before a published snapshot that has the state of all subtasks."""
-        step = self._steps.get(published)
-        if step is not None and step.captured.is_base:
-            self._log.drop_through(step.generation)
-        self._steps = {at: each for at, each in self._steps.items() if at >= below}
-        return super().settled(published, below)
-
-
-def _handles(entries: Sequence[ListEntry]) -> tuple[Handle, ...] | None:
+def handles_of(entries: Sequence[ListEntry]) -> tuple[Handle, ...] | None:
+    """Return the parts of a list whose entries are read whole, or None without any."""
     return tuple(entry.handle for entry in entries) or None

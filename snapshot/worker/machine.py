@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.coordinator.deploy_chunks import DeploymentAssembler
@@ -45,7 +45,7 @@ from cutline.snapshot.subtask.events import (
     Started,
 )
 from cutline.snapshot.subtask.machine import Status, SubtaskMachine
-from cutline.snapshot.subtask.strand import ChangeCaptured
+from cutline.snapshot.subtask.strand import ChangeCaptured, Strand
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.events import (
     AdmitPeers,
@@ -91,8 +91,7 @@ from cutline.snapshot.worker.events import (
     UploadDeadline,
     WriteRecord,
 )
-from cutline.snapshot.worker.ledger import TaskRefused
-from cutline.snapshot.worker.ledgers import ledgers_of
+from cutline.snapshot.worker.ledger import Ledger, TaskRefused
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
@@ -110,6 +109,15 @@ _ABOUT_RECORDS = (
 )
 
 _REPEAT, _IDLE, _FAILURE_REPORT = RepeatDeadline(), IdleDeadline(), FailureReportDeadline()
+
+
+#: Makes the machines of a deployment.
+MakeSubtasks = Callable[[RestoredParts], Mapping[Subtask, SubtaskMachine]]
+
+#: Makes the ledgers of a deployment, of a run, for its machines, with so many bytes for each subtask in the manifest.
+MakeLedgers = Callable[
+    [control.Deploy, str, Mapping[Subtask, SubtaskMachine], int], Mapping[tuple[Subtask, Strand], Ledger]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,11 @@ class WorkerSettings:
     batch_bytes_max: int = BATCH_BYTES_MAX
     #: bytes of one subtask's keyed rows that may go inside the manifest
     inline_bytes_max: int = INLINE_BYTES_MAX
+
+
+class _Makers(NamedTuple):
+    subtasks: MakeSubtasks
+    ledgers: MakeLedgers
 
 
 @dataclass(slots=True)
@@ -156,13 +169,16 @@ class WorkerMachine:
         The worker's number in its stage.
     make_subtasks : callable
         Makes the machines of a deployment, not yet restored. May raise CutlineError.
+    make_ledgers : callable
+        Makes the ledgers of a deployment: `snapshot.assembly.ledgers_of`.
     settings : WorkerSettings, optional
     """
 
     def __init__(
         self,
         number: int,
-        make_subtasks: Callable[[RestoredParts], Mapping[Subtask, SubtaskMachine]],
+        make_subtasks: MakeSubtasks,
+        make_ledgers: MakeLedgers,
         settings: WorkerSettings = WorkerSettings(),  # frozen
     ) -> None:
         self.number = number
@@ -173,7 +189,7 @@ class WorkerMachine:
         self.subtasks: Mapping[Subtask, SubtaskMachine] = {}
         #: {deadline: seconds since the epoch}; the shell reports a passed deadline with `DeadlinePassed`
         self.deadlines: dict[Deadline, float] = {}
-        self._make_subtasks = make_subtasks
+        self._makers = _Makers(make_subtasks, make_ledgers)
         self._settings = settings
         #: highest claim received so far, or 0
         self._claim = 0
@@ -401,7 +417,7 @@ class WorkerMachine:
 
     def _restore(self, parts: RestoredParts, now: float) -> None:
         try:
-            self.subtasks = self._make_subtasks(parts)
+            self.subtasks = self._makers.subtasks(parts)
             based = {each.subtask: None for each in parts.deploy.subtasks if each.needs_base}
             keyed = {each.subtask: None for each in parts.deploy.subtasks if each.groups is not None}
             for subtask, machine in self.subtasks.items():
@@ -423,7 +439,7 @@ class WorkerMachine:
             UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max),
             Acknowledgements(
                 self.incarnation,
-                ledgers_of(parts.deploy, run, self.subtasks, self._settings.inline_bytes_max),
+                self._makers.ledgers(parts.deploy, run, self.subtasks, self._settings.inline_bytes_max),
             ),
             replaying=dict.fromkeys(parts.steps),
             records=self._make_records(parts, run),

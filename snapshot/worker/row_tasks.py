@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never, runtime_checkable
 
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import SnapshotAborted
@@ -27,18 +27,25 @@ from cutline.snapshot.keyed.segment import (
     pieces_of,
 )
 from cutline.snapshot.plan.topology import KEY_GROUPS
-from cutline.snapshot.stored.list_rules import ListEntry, LocalVersion
+from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
 from cutline.snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
 from cutline.snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
 from cutline.snapshot.worker.ledger import Task, TaskFailed
-from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 #: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
 _SPOOLED_RANGE_BYTES_MAX: Final = PIECE_BYTES_MAX * 15 // 16
 
 #: Key groups from which on a stored piece is read once for all ranges of a compaction.
 _WIDE_GROUPS_MIN: Final = KEY_GROUPS // 16
+
+
+@runtime_checkable
+class TaskOfMode(Protocol):
+    """A task that knows how it is performed."""
+
+    def perform(self, work: RowWork) -> object:
+        """Perform the task, and return its result."""
 
 
 def _no_pause(seconds: float) -> None:
@@ -78,8 +85,8 @@ class RowWork:
                 return self._merge(task)
             case StoreRows() | CompactRows():
                 return self.store(task)
-            case AwaitVersion():
-                return self._await(task)
+            case TaskOfMode():
+                return task.perform(self)
         raise TypeError(f"{task} is of another lane")
 
     def store(self, task: StoreRows | CompactRows) -> tuple[ListEntry, ...]:
@@ -102,15 +109,6 @@ class RowWork:
         if isinstance(task.rows, MigratedRows):
             return self._kept(task.rows)
         return self._encode(task, task.rows)
-
-    def _await(self, task: AwaitVersion) -> LocalVersion | TaskFailed:
-        try:
-            for seconds in task.version.waiting():
-                self.pause(seconds or 0)
-        except SnapshotAborted as error:
-            return TaskFailed(str(error))
-        version = task.version
-        return LocalVersion(self.disk, self.run, task.subtask, version.snapshot_id, version.size)
 
     def _kept(self, rows: MigratedRows) -> KeptRows:
         if rows.segment.rows.num_rows:

@@ -29,10 +29,10 @@ from cutline import (
     Snapshot,
     Sum,
 )
+from cutline.snapshot.modes.totals.store_calls import KEYS_AT_ONCE
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.modes import ModeWish
-from cutline.snapshot.worker.store_calls import KEYS_AT_ONCE
 
 PARTITIONS = ("a", "b", "c")
 MODES: dict[str, ModeWish] = {

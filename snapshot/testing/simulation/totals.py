@@ -13,14 +13,14 @@ from typing import Any
 from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.errors import CutlineError, Fenced
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.totals.ledger import CommitTotals, TotalsTask
+from cutline.snapshot.modes.totals.store_calls import StoreCalls, claim_of, opening
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.steps import WorkRows
 from cutline.snapshot.worker.ledger import TaskRefused
-from cutline.snapshot.worker.store_calls import StoreCalls, claim_of, opening
-from cutline.snapshot.worker.totals_ledger import CommitTotals, TotalsTask
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from cutline.snapshot.modes.versions.ledger import AwaitVersion
 from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
 from cutline.snapshot.testing.simulation.totals import StoreThreads
 from cutline.snapshot.testing.step_types.control import WorkRows
 from cutline.snapshot.worker.ledger import Task
-from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 #: a task, and the incarnation that it is of
 _Work = tuple[Task, int]

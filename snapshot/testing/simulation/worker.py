@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
+from cutline.snapshot.assembly import ledgers_of
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.coordinator.disk_placement import placed_on
 from cutline.snapshot.coordinator.machine import Coordinator, Outcome
@@ -18,6 +19,7 @@ from cutline.snapshot.errors import CutlineError, NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.independent.record_files import RecordFiles
 from cutline.snapshot.keyed.heap import Tier
+from cutline.snapshot.modes.totals.ledger import TotalsTask
 from cutline.snapshot.plan.modes import PersistentState
 from cutline.snapshot.stored.contribution import parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part
@@ -47,14 +49,11 @@ from cutline.snapshot.testing.steps import (
 from cutline.snapshot.trace_events import Kind
 from cutline.snapshot.worker import events
 from cutline.snapshot.worker.events import Stage
-from cutline.snapshot.worker.generations import EncodeRows
 from cutline.snapshot.worker.ledger import Lane, Task, TaskFailed, TaskRefused
 from cutline.snapshot.worker.machine import WorkerSettings
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
 from cutline.snapshot.worker.row_tasks import RowWork
-from cutline.snapshot.worker.totals_ledger import TotalsTask
 from cutline.snapshot.worker.upload_batcher import PendingUpload
-from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 #: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)
@@ -116,7 +115,7 @@ class Worker(HostOwner):
         self.is_alive = True
         self.has_quit = False
         self.connection: Connection | None = None
-        self.machine = world.mutation.worker_machine(number, self._make_subtasks, SETTINGS)
+        self.machine = world.mutation.worker_machine(number, self._make_subtasks, ledgers_of, SETTINGS)
         self.hosts: dict[Subtask, Host] = {}
         #: peers of the present incarnation, by number; None before `Connect`
         self.peers: dict[int, Worker] | None = None
@@ -510,7 +509,7 @@ class Worker(HostOwner):
         try:
             result = work.perform(task)
         except OSError as error:
-            assert not isinstance(task, EncodeRows | AwaitVersion)  # because these call no store
+            assert task.lane is not Lane.ENCODE  # because it calls no store
             result = TaskFailed(str(error))
         self.step(events.Performed(incarnation, task, result))
         if (host := self.hosts.get(task.subtask)) is not None:

@@ -14,6 +14,7 @@ from cutline.barrier_runtime.worker.totals import TotalsThreads
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.errors import Fenced, RestoreRefused, StateError
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.totals.ledger import CommitTotals, WriteTotals
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
@@ -21,7 +22,6 @@ from cutline.snapshot.stored.backend import StoreRefused
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from cutline.snapshot.worker.events import Performed
 from cutline.snapshot.worker.ledger import TaskRefused
-from cutline.snapshot.worker.totals_ledger import CommitTotals, WriteTotals
 
 #: Milliseconds are enough; a test that passes does not wait for this.
 DEADLINE_S = 20.0

@@ -13,6 +13,7 @@ from cutline.snapshot.coordinator.run_state import Phase
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.modes.steps.ledger import StepLedger
 from cutline.snapshot.steps.determinants import Cut, Entry, Took
 from cutline.snapshot.steps.step_log import StepLog
 from cutline.snapshot.stored import run_store
@@ -30,7 +31,6 @@ from cutline.snapshot.worker import generations
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.generations import GenerationLog, RowTask, _Status
 from cutline.snapshot.worker.ledger import Declined
-from cutline.snapshot.worker.list_ledgers import StepLedger
 from cutline.snapshot.worker.row_tasks import RowWork
 
 Patch = pytest.MonkeyPatch

@@ -19,6 +19,8 @@ from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.totals.ledger import TotalsLedger, TotalsTask, WriteTotals
+from cutline.snapshot.modes.totals.store_calls import StoreCalls
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan import compiled_graph
@@ -34,8 +36,6 @@ from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.simulation.totals import StoreConnection, StoreThreads
 from cutline.snapshot.worker.acknowledgements import Acknowledgements
-from cutline.snapshot.worker.store_calls import StoreCalls
-from cutline.snapshot.worker.totals_ledger import TotalsLedger, TotalsTask, WriteTotals
 
 Patch = pytest.MonkeyPatch
 

@@ -17,6 +17,7 @@ import pytest
 from cutline import END, Context, Graph, MemoryStore, Node, ReplayableSource
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.errors import Fenced
+from cutline.snapshot.modes.totals.ledger import TotalsLedger, TotalsTask
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.operators.monoid import Monoid
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
@@ -29,7 +30,6 @@ from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from cutline.snapshot.testing.simulator import Mutation
 from cutline.snapshot.testing.steps import Step
-from cutline.snapshot.worker.totals_ledger import TotalsLedger, TotalsTask
 from cutline.testing import Odds, Simulator
 
 #: A partition and the number of an item in it; or the name of a node and 0, for what it sends at an end.

@@ -8,6 +8,9 @@ from typing import Any
 from cutline.snapshot.coordinator.control import PublicationDone, SnapshotAcknowledged, SnapshotDeclined
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.modes.steps.ledger import StepLedger
+from cutline.snapshot.modes.totals.ledger import TotalsLedger
+from cutline.snapshot.modes.versions.ledger import AwaitVersion, VersionLedger
 from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.stored.certificate import LocalVersion
 from cutline.snapshot.stored.contribution import SnapshotTimings
@@ -17,10 +20,8 @@ from cutline.snapshot.subtask.strand import ChangeCaptured, DifferenceCaptured, 
 from cutline.snapshot.worker.acknowledgements import Acknowledgements
 from cutline.snapshot.worker.generations import StoreRows
 from cutline.snapshot.worker.ledger import Ledger, Task, TaskFailed
-from cutline.snapshot.worker.list_ledgers import RestoredList, StepLedger
+from cutline.snapshot.worker.list_ledgers import RestoredList
 from cutline.snapshot.worker.row_tasks import RowWork
-from cutline.snapshot.worker.totals_ledger import TotalsLedger
-from cutline.snapshot.worker.version_ledger import AwaitVersion, VersionLedger
 from tests.snapshot import sample
 
 SUBTASK = sample.records()[0].subtask

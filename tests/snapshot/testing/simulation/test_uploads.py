@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.modes.versions.ledger import AwaitVersion
 from cutline.snapshot.testing.simulation.scheduler import Scheduler
 from cutline.snapshot.testing.simulation.uploads import Uploads
 from cutline.snapshot.worker.ledger import Task
-from cutline.snapshot.worker.version_ledger import AwaitVersion
 
 
 def test_a_task_waits_for_its_version() -> None:

@@ -1,4 +1,7 @@
-"""Make the ledgers of a deployment."""
+"""Turn a mode into objects: for the machines, the shells and the simulator.
+
+The machines know strands and ledgers by their contracts. Here alone stands which mode has which.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from collections.abc import Iterator, Mapping
 
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.steps.ledger import StepLedger
+from cutline.snapshot.modes.totals.ledger import TotalsLedger
+from cutline.snapshot.modes.versions.ledger import VersionLedger
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.list_rules import ListEntry
@@ -13,9 +19,7 @@ from cutline.snapshot.stored.part import Handle
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.strand import Strand
 from cutline.snapshot.worker.ledger import Ledger
-from cutline.snapshot.worker.list_ledgers import OwnStateLedger, RestoredList, RowLedger, StepLedger
-from cutline.snapshot.worker.totals_ledger import TotalsLedger
-from cutline.snapshot.worker.version_ledger import VersionLedger
+from cutline.snapshot.worker.list_ledgers import OwnStateLedger, RestoredList, RowLedger
 
 
 def ledgers_of(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from cutline.snapshot.errors import SnapshotAborted
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.stored.list_rules import LocalVersion
 from cutline.snapshot.subtask.strand import Strand, VersionBegun
 from cutline.snapshot.worker.ledger import Declined, Lane, Listed, TaskFailed
+from cutline.snapshot.worker.row_tasks import RowWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,16 @@ class AwaitVersion:
     lane: ClassVar[Lane] = Lane.STORE
     strand: ClassVar[Strand] = Strand.VERSIONS
     publishes: ClassVar[int] = 0
+
+    def perform(self, work: RowWork) -> LocalVersion | TaskFailed:
+        """Wait, and let others run meanwhile."""
+        version = self.version
+        try:
+            for seconds in version.waiting():
+                work.pause(seconds or 0)
+        except SnapshotAborted as error:
+            return TaskFailed(str(error))
+        return LocalVersion(work.disk, work.run, self.subtask, version.snapshot_id, version.size)
 
 
 class VersionLedger:

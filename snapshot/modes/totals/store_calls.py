@@ -12,9 +12,9 @@ from typing import Any
 
 from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.modes.totals.ledger import TotalsTask, WriteTotals
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.monoid import Monoid
-from cutline.snapshot.worker.totals_ledger import TotalsTask, WriteTotals
 
 #: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
 KEYS_AT_ONCE = 10_000

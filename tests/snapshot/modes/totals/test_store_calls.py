@@ -9,12 +9,12 @@ import pytest
 from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.errors import Fenced, RestoreRefused
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.totals.ledger import CommitTotals, TotalsTask, WriteTotals
+from cutline.snapshot.modes.totals.store_calls import StoreCalls, claim_of, opening
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
-from cutline.snapshot.worker.store_calls import StoreCalls, claim_of, opening
-from cutline.snapshot.worker.totals_ledger import CommitTotals, TotalsTask, WriteTotals
 
 ME = Subtask("sums")
 OLD, NEW = StoreClaim("g", 1), StoreClaim("g", 2)

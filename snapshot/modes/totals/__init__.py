@@ -1,0 +1,1 @@
+"""Totals in a store that others read: their differences, and the calls on the store."""
