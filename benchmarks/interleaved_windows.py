@@ -4,8 +4,8 @@ The run is split into windows of the monotonic clock. A source of its own reques
 least one in each (`benchmarks.snapshot_trigger_source`). Each window with snapshots is compared with its two
 neighbours, which have none. The requests have a cost too, so periodic snapshots cost no more.
 
-The figures of docs/SPEED.md used windows of 0.6 s (AMD EPYC) and 0.5 s (Intel Xeon). Their interval of 1 s therefore
-had 1.7 and 2.0 snapshots a second.
+The figures of docs/SPEED_HISTORY.md used windows of 0.6 s (AMD EPYC) and 0.5 s (Intel Xeon). Their interval of 1 s
+therefore had 1.7 and 2.0 snapshots a second.
 
 Experiments, before these figures, by a probe that is not kept. Windows were 1.5 s, the parallelism 2, and the standard
 error of each figure 0.02 to 0.03. Without the first three changes ten snapshots a second left 0.84, 0.87 and 0.85 of

@@ -7,7 +7,7 @@ neighbours, because the machine varies more from run to run than a page costs.
 On a machine that the job fills, Chromium takes processor time for drawing from the job. The cost of the page itself is
 what windows with the small reader lose, and the additional time of the driver's process.
 
-The figures of docs/SPEED.md were measured when the sources sent messages one by one. Sources now send lists.
+The figures of docs/SPEED_HISTORY.md were measured when the sources sent messages one by one. Sources now send lists.
 """
 
 from __future__ import annotations

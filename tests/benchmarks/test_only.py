@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -105,15 +106,40 @@ def test_the_command_refuses(arguments: list[str], message: str, capsys: pytest.
     assert message in capsys.readouterr().err
 
 
-def test_commands_of_the_speed_page_run() -> None:
+def _rows(page: str) -> list[tuple[list[str], list[str]]]:
+    """Return the headings and the cells of each row of a page's tables."""
+    headings: list[str] = []
+    rows = []
+    for line in (ROOT / "docs" / page).read_text().splitlines():
+        if line.startswith("| "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if cells[0] == "measured":
+                headings = cells
+            else:
+                rows.append((headings, cells))
+    return rows
+
+
+@pytest.mark.parametrize("page", ["SPEED.md", "SPEED_HISTORY.md"])
+def test_commands_of_the_speed_pages_run(page: str) -> None:
     """Each row of a table names a command whose conditions match configurations of its benchmark."""
-    lines = (ROOT / "docs" / "SPEED.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| measured |")]
+    rows = _rows(page)
     assert rows
-    for row in rows:
-        options = parser().parse_args(shlex.split(row.rpartition(" | `")[2].removesuffix("` |")))
+    for _, cells in rows:
+        options = parser().parse_args(shlex.split(cells[-1].strip("`")))
         [name] = options.names
-        assert select({name: load(name).configurations(RunSize())}, options.only), row
+        assert select({name: load(name).configurations(RunSize())}, options.only), cells
+
+
+def test_the_speed_page_has_one_figure_a_cell() -> None:
+    """No cell of SPEED has two figures, but descriptions and commands."""
+    crowded = [
+        cell
+        for headings, cells in _rows("SPEED.md")
+        for heading, cell in zip(headings, cells, strict=True)
+        if heading not in ("measured", "beside", "command") and len(re.findall(r"\d[\d.]*", cell)) > 1
+    ]
+    assert crowded == []
 
 
 def test_help_explains(capsys: pytest.CaptureFixture[str]) -> None:
