@@ -144,7 +144,7 @@ class _Restore:
         return plan.subtasks()
 
     def _refuse_other_mode(self) -> None:
-        """PROTOCOL 12.1, 13.6: a run keeps its mode, and one that has steps or logs of channels its graph."""
+        """PROTOCOL 12.1, 14.6: a run keeps its mode, and one that has steps or logs of channels its graph."""
         now, before = name_of_mode(self._topology.mode), name_of_mode(self._stored.mode)
         if now != before:
             raise RestoreRefused(

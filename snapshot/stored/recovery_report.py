@@ -1,4 +1,4 @@
-"""Report of a recovery: how far each subtask was, compared with its senders, and what it is sent again (PROTOCOL 14.7).
+"""Report of a recovery: how far each subtask was, compared with its senders, and what it is sent again (PROTOCOL 14.9).
 
 For people. Kept in the manifest of the snapshot that a restore makes of the newest records. The certificate decides by
 the numbers of channels alone.

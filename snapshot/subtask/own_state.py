@@ -1,7 +1,7 @@
 """Capture and restore the state that a node keeps itself: whole, or as deltas since the last capture.
 
 A delta's base is the last capture of this instance, published or not. So each delta is stored, also where its snapshot
-is aborted (PROTOCOL 10.4). The whole state is captured again when the deltas outgrow it, because a restore reads all.
+is aborted (PROTOCOL 10.2). The whole state is captured again when the deltas outgrow it, because a restore reads all.
 """
 
 from __future__ import annotations
