@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cutline import Context, Graph, Node
+from cutline.snapshot.testing import steps
 from cutline.snapshot.testing.checkers import Verdict
 from cutline.snapshot.testing.diagnosis.diagnose import Mistake
 from cutline.snapshot.testing.trial import Run, Trial
@@ -22,7 +23,6 @@ from cutline.testing import (
     checkRecovery,
     everHandled,
     restoreEquivalence,
-    steps,
 )
 from tests.run_size import scaled
 from tests.snapshot.testing.broken import (

@@ -130,9 +130,9 @@ def test_the_simulator_works_without_hypothesis() -> None:
     """Only what draws examples needs it, and says so."""
     code = (
         "import sys; sys.modules['hypothesis'] = None\n"
-        "import snapshot\n"
+        "import cutline\n"
         "from cutline.testing import Simulator, ListSource, ListSink, judge\n"
-        "graph = snapshot.Graph('g').add('a', ListSource(1)).add('b', ListSink()).connect('a', 'b')\n"
+        "graph = cutline.Graph('g').add('a', ListSource(1)).add('b', ListSink()).connect('a', 'b')\n"
         "assert Simulator(graph, 1).run().output('b') == [1]\n"
         "from cutline.testing import checkRecovery\n"
     )
