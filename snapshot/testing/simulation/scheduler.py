@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from cutline.snapshot.testing.steps import CONTROL, Step
+from cutline.snapshot.testing.steps import ControlStep, Step
 
 
 class EnabledStep:
@@ -24,7 +24,7 @@ class EnabledStep:
         #: counter value of the last enabling, to take the oldest step first
         self.stamp = 0
         #: whether the step needs neither data nor time
-        self.is_control = isinstance(step, CONTROL)
+        self.is_control = isinstance(step, ControlStep)
         self._group = group
         self._step = step
 

@@ -46,7 +46,7 @@ def take(cluster: SimulatedCluster, step: steps.Step) -> None:
 def named(cluster: SimulatedCluster, enabled_step: EnabledStep) -> steps.Step:
     """Return the step that stands for an enabled step, such that `take` takes exactly this enabled step."""
     step = enabled_step.step
-    if not cluster.has_replaced or not isinstance(step, steps.DATA):
+    if not cluster.has_replaced or not isinstance(step, steps.DataStep):
         return step
     subtask = _subtask_of(step)
     newest = cluster.worker_of(subtask)
@@ -134,7 +134,7 @@ def _data_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | Non
 
 def _zombie_step(cluster: SimulatedCluster, process: int, step: steps.Step) -> EnabledStep:
     worker = cluster.processes[process] if 0 <= process < len(cluster.processes) else None
-    host = None if worker is None or not isinstance(step, steps.DATA) else worker.hosts.get(_subtask_of(step))
+    host = None if worker is None or not isinstance(step, steps.DataStep) else worker.hosts.get(_subtask_of(step))
     enabled_step = None if host is None else host.enabled_step_of(step)
     if enabled_step is None or enabled_step.index < 0 or enabled_step.step != step:
         raise Impossible(f"{step!r} is not possible now in process {process}")
@@ -142,7 +142,7 @@ def _zombie_step(cluster: SimulatedCluster, process: int, step: steps.Step) -> E
 
 
 def _enabled_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | None:
-    if isinstance(step, steps.DATA):
+    if isinstance(step, steps.DataStep):
         return _data_step(cluster, step)
     return next(
         (enabled_step for enabled_step in cluster.world.scheduler.enabled_steps if enabled_step.step == step), None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from cutline.snapshot.modes.versions.ledger import AwaitVersion
 from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
 from cutline.snapshot.testing.simulation.totals import StoreThreads
-from cutline.snapshot.testing.step_types.control import WorkRows
+from cutline.snapshot.testing.steps import WorkRows
 from cutline.snapshot.worker.ledger import Task
 
 #: a task, and the incarnation that it is of
