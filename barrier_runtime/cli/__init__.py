@@ -7,11 +7,13 @@
     snapshot_edit_commands          cutline snapshots take | pin | unpin | delete
     live_run                        cutline stop, and commands to a run through its page
     demo_commands                   cutline demo wordcount | bank
-    run_command, run_options        cutline run | restore | fork: graph_loader, session, progress, interrupts
-    mode_option                     the option --mode
+    run_command                     cutline run | restore | fork: graph_loader, session, progress, interrupts
+    plan_command, modes_command     cutline plan, cutline modes
+    options                         the options of commands that start a graph or plan a start
     top                             cutline top: page_client, top_view
-    stored, records, difference     the content of a store, as plain data
-    difference_tables, formatting   output for terminals and as JSON
+    stored, records                 the content of a store, as plain data
+    difference                      the differences between two snapshots, as plain data and as tables
+    formatting                      output for terminals and as JSON
     completion                      completions for shells
 """
 

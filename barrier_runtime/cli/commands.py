@@ -16,8 +16,8 @@ from cutline.barrier_runtime.cli.completion import complete_run, complete_snapsh
 from cutline.barrier_runtime.cli.formatting import plain
 from cutline.barrier_runtime.cli.live_run import rescale, stop
 from cutline.barrier_runtime.cli.modes_command import modes
+from cutline.barrier_runtime.cli.options import RunRequest, resume_arguments, run_request, with_run_options
 from cutline.barrier_runtime.cli.plan_command import plan
-from cutline.barrier_runtime.cli.run_options import RunRequest, resume_arguments, run_request, with_run_options
 from cutline.barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
 from cutline.barrier_runtime.cli.stored import find_fork
 from cutline.barrier_runtime.cli.top import top

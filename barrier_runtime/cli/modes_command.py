@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutline.barrier_runtime.cli.formatting import print_all, print_json
-from cutline.barrier_runtime.cli.mode_option import all_modes
+from cutline.barrier_runtime.cli.options import all_modes
 from cutline.barrier_runtime.cli.plan_command import GraphArgument, LogOption, MasterOption, load_graph
 from cutline.barrier_runtime.cli.snapshot_commands import JsonOption
 from cutline.snapshot.plan.compiled_graph import problems_by_mode

@@ -11,11 +11,16 @@ import typer
 from cutline.barrier_runtime.cli.completion import complete_run, complete_snapshot
 from cutline.barrier_runtime.cli.formatting import print_all, print_json
 from cutline.barrier_runtime.cli.graph_loader import find_graph
-from cutline.barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
-from cutline.barrier_runtime.cli.run_options import DEFAULT_BACKEND
+from cutline.barrier_runtime.cli.options import (
+    DEFAULT_BACKEND,
+    MODE_OPTION,
+    AllowOption,
+    ParallelismOption,
+    mode_wish,
+    parallelism_wish,
+)
 from cutline.barrier_runtime.cli.session import default_master, spark_session
 from cutline.barrier_runtime.cli.snapshot_commands import JsonOption, KeyOption
-from cutline.barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
 from cutline.barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.stored.run_store import RunStore

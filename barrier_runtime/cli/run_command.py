@@ -24,8 +24,8 @@ from rich.console import Console
 from cutline.barrier_runtime.cli.formatting import as_json, verdict_lines
 from cutline.barrier_runtime.cli.graph_loader import find_graph, python_file
 from cutline.barrier_runtime.cli.interrupts import SIGNAL_EXIT_CODE, Interrupts, ended_by_sigterm, signals_as_before
+from cutline.barrier_runtime.cli.options import RunRequest
 from cutline.barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
-from cutline.barrier_runtime.cli.run_options import RunRequest
 from cutline.barrier_runtime.cli.session import ship, spark_session
 from cutline.barrier_runtime.cli.stored import find_snapshot, known_run
 from cutline.barrier_runtime.page.commands import parallelism_text

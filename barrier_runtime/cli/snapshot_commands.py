@@ -15,8 +15,7 @@ import typer
 
 from cutline.barrier_runtime.cli import records
 from cutline.barrier_runtime.cli.completion import complete_run, complete_snapshot
-from cutline.barrier_runtime.cli.difference import difference
-from cutline.barrier_runtime.cli.difference_tables import difference_tables
+from cutline.barrier_runtime.cli.difference import difference, difference_tables
 from cutline.barrier_runtime.cli.formatting import (
     age_text,
     cell,

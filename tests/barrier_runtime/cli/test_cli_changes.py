@@ -18,7 +18,7 @@ from rich.console import Console
 
 from cutline import BarrierRuntime, FileSystemBackend, Page
 from cutline.barrier_runtime.cli import live_run, main, page_client, run_command, session
-from cutline.barrier_runtime.cli.run_options import run_request
+from cutline.barrier_runtime.cli.options import run_request
 from cutline.barrier_runtime.cli.stored import KEY_VARIABLE
 from cutline.barrier_runtime.driver.run import Run
 from cutline.barrier_runtime.page import app

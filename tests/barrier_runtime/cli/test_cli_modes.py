@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from cutline.barrier_runtime.cli import session
-from cutline.barrier_runtime.cli.mode_option import all_modes
+from cutline.barrier_runtime.cli.options import all_modes
 from cutline.snapshot.plan.modes import InputLogging, Mode, MonoidClocks
 from tests.barrier_runtime.invoking import invoke
 

@@ -1,4 +1,4 @@
-"""The option --mode: a mode with its settings, as text."""
+"""The options of commands that start a graph: a mode with its settings, as text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar, get_args
 import pytest
 import typer
 
-from cutline.barrier_runtime.cli import mode_option
-from cutline.barrier_runtime.cli.mode_option import complete_mode, mode_wish
+from cutline.barrier_runtime.cli import options
+from cutline.barrier_runtime.cli.options import complete_mode, mode_wish
 from cutline.snapshot.plan.modes import Deltas, InputLogging, Mode, MonoidClocks
 
 
@@ -27,7 +27,7 @@ class Shelved:
 @pytest.fixture
 def shelved(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more mode, with a setting that has no default."""
-    monkeypatch.setitem(mode_option._CLASSES, "shelved", Shelved)
+    monkeypatch.setitem(options._CLASSES, "shelved", Shelved)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_wrong_text_is_refused(shelved: None, text: str, said: str) -> None:
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_each_mode_can_be_chosen(mode: type[Mode]) -> None:
     """As the help writes it, also a mode that is new."""
-    written = mode_option._form(mode.name)
-    assert written in mode_option.MODE_OPTION.help
+    written = options._form(mode.name)
+    assert written in options.MODE_OPTION.help
     assert type(mode_wish(written.replace("...", "/folder"))) is mode
 
 
 def test_the_help_has_the_values_of_a_setting() -> None:
     """Where there are few, because nothing else says what one may write."""
-    assert "monoidClocks:memory=268435456,clock=epochs (clock epochs or negotiated)" in mode_option.MODE_OPTION.help
+    assert "monoidClocks:memory=268435456,clock=epochs (clock epochs or negotiated)" in options.MODE_OPTION.help
 
 
 def test_modes_and_settings_are_completed(shelved: None) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from cutline.barrier_runtime.cli.difference_tables import ROWS_MAX, difference_tables
+from cutline.barrier_runtime.cli.difference import ROWS_MAX, difference_tables
 
 
 def record(count: int) -> dict[str, Any]:
