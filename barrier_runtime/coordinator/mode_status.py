@@ -7,7 +7,7 @@ from typing import Any
 from cutline.barrier_runtime.progress import ModeProgress
 from cutline.snapshot.coordinator.record_tracker import RecordTracker
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.plan.modes import ChannelLogs, Mode, MonoidClocks, StepMode, name_of_mode, negotiates
+from cutline.snapshot.plan.modes import ChannelLogs, CutRule, Mode, MonoidClocks, name_of_mode, row_of
 from cutline.snapshot.stored.independent_record import first_record_number
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT
@@ -26,7 +26,7 @@ def mode_status(mode: Mode | None, newest: Manifest | None, incarnation: int, pr
     progress : ModeProgress
     """
     status: dict[str, Any] = {"name": name_of_mode(mode)}
-    if isinstance(mode, StepMode):
+    if row_of(mode).has_steps:
         status |= _steps(newest, progress.steps_left)
     if progress.stores:
         status |= _totals(mode, newest, incarnation, progress)
@@ -59,7 +59,7 @@ def _totals(mode: Mode | None, newest: Manifest | None, incarnation: int, progre
     return {
         "clock": mode.clock if isinstance(mode, MonoidClocks) else None,
         "snapshot": None if newest is None else newest.snapshot_id,
-        "itemsBehind": None if negotiates(mode) else _items_behind(newest, incarnation, progress),
+        "itemsBehind": None if row_of(mode).cut is CutRule.SLICES else _items_behind(newest, incarnation, progress),
         "stores": {
             name: {
                 "openKeys": store.open_keys,

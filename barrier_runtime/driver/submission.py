@@ -43,7 +43,7 @@ from cutline.snapshot.errors import GraphError, RunFailed
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
 from cutline.snapshot.plan.declarations import AlignmentWish
-from cutline.snapshot.plan.modes import Mode, PersistentState, has_steps
+from cutline.snapshot.plan.modes import Mode, PersistentState, row_of
 from cutline.snapshot.plan.partitions import with_partitions
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.backend import StateBackend
@@ -124,7 +124,7 @@ class RuntimeSettings:
         """
         root = self.backend.root if isinstance(self.backend, FileSystemBackend) else None
         self.check_mode(graph, mode)
-        repeated = origin.fork[0] if has_steps(mode) and origin.fork is not None else None
+        repeated = origin.fork[0] if row_of(mode).has_steps and origin.fork is not None else None
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name, repeated)
@@ -147,7 +147,7 @@ class RuntimeSettings:
         if isinstance(mode, PersistentState):
             if isinstance(self.keyed_state, RocksDBState) and self.keyed_state.folder not in (None, mode.folder):
                 raise GraphError(f"{head}the folder of the mode is that of the keyed state: RocksDBState(folder=None)")
-        elif has_steps(mode) and not isinstance(self.keyed_state, HeapState):
+        elif row_of(mode).has_steps and not isinstance(self.keyed_state, HeapState):
             raise GraphError(f"{head}it keeps all state in memory; set keyedState=HeapState()")
 
     def keyed_state_of(self, mode: Mode | None) -> HeapState | RocksDBState:

@@ -32,7 +32,6 @@ from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.culprit import Culprit
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.list_rules import Lists, StepBase
 from cutline.snapshot.stored.manifest import Manifest
 
@@ -269,7 +268,7 @@ class Deployment:
     @property
     def _needs_records(self) -> bool:
         """Whether records may be newer than the snapshot to restore (PROTOCOL 14.5). None is newer than a final one."""
-        if not isinstance(self._settings.topology.mode, ChannelLogs) or self.known is None or self.known.final:
+        if not self._settings.topology.row.is_alone or self.known is None or self.known.final:
             return False
         return self.known.run == self._settings.run and self.known.incarnation != self._claim
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.plan.modes import PersistentState
 from cutline.snapshot.plan.topology import Topology
 
 
@@ -29,7 +28,7 @@ class Placement:
         self.workers = topology.place(worker_count)
         #: see `Deploy.hosts`
         self.hosts: tuple[int, ...] = ()
-        self._mode = topology.mode
+        self._row = topology.row
         self._places = dict(self.workers)
 
     def host(self, plan: list[RestoredSubtask], disks: Sequence[Collection[str]]) -> list[RestoredSubtask]:
@@ -40,9 +39,9 @@ class Placement:
         RestoreRefused
             as `hosts_of`.
         """
-        if not isinstance(self._mode, PersistentState):
+        if not self._row.makes_versions:
             return plan
-        hosts, hosted = hosts_of(plan, self._places, disks, is_copied=self._mode.copy)
+        hosts, hosted = hosts_of(plan, self._places, disks, is_copied=self._row.copies_rows)
         self.adopt(hosts)
         return hosted
 

@@ -51,7 +51,6 @@ from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.independent.composed_cut import plan_cut
 from cutline.snapshot.independent.recovery_report import report_of
-from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import IndependentRecord
@@ -93,7 +92,7 @@ class Coordinator:
         self._records = None
         #: whether replaced records are being removed
         self._is_removing = False
-        if isinstance(topology.mode, ChannelLogs):
+        if topology.row.is_alone:
             policy = replace(policy, interval=None)  # because each subtask records itself
             self._records = RecordTracker(topology, placement.workers, self._registry, self._outbox)
         self._tracker = SnapshotTracker(run, topology, placement.workers, policy, self._registry, self._outbox)

@@ -28,7 +28,7 @@ from cutline.snapshot.coordinator.restore_plan import (
 )
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
-from cutline.snapshot.plan.modes import ChannelLogs, InputLogging, PersistentState, name_of_mode
+from cutline.snapshot.plan.modes import name_of_mode
 from cutline.snapshot.plan.topology import NodeSpec, Topology
 from cutline.snapshot.plan.versions import newer_text, unmigrated_text
 from cutline.snapshot.stored.certificate import LocalVersion, OwnStateKind, SubtaskRecord
@@ -152,7 +152,7 @@ class _Restore:
             )
         self._refuse_other_copy()
         has_steps = any(record.steps for record in self._manifest.records)
-        if not has_steps and not isinstance(self._topology.mode, ChannelLogs):
+        if not has_steps and not self._topology.row.is_alone:
             return
         changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
         for node in self._topology.nodes:
@@ -168,10 +168,11 @@ class _Restore:
 
     def _refuse_other_copy(self) -> None:
         """Refuse another `copy`, because the list of rows would begin or end in the middle of the run."""
-        now, before = self._topology.mode, self._stored.mode
-        if isinstance(now, PersistentState) and isinstance(before, PersistentState) and now.copy != before.copy:
+        now, before = self._topology.row, self._stored.row
+        if now.makes_versions and now.copies_rows != before.copies_rows:
             raise RestoreRefused(
-                f"run {self._manifest.run!r} was made with copy={before.copy}; submit it so, or under another name"
+                f"run {self._manifest.run!r} was made with copy={before.copies_rows}; "
+                "submit it so, or under another name"
             )
 
 
@@ -228,7 +229,7 @@ def _kept_state(record: SubtaskRecord) -> Iterator[str]:
 
 def _way_out_of_steps(topology: Topology) -> str:
     other = "Submit the graph that it was taken of, or this one under another name"
-    if not isinstance(topology.mode, InputLogging | ChannelLogs):
+    if not topology.row.replays_all:
         return f"{other}; or stop the run with a snapshot, which has no work behind it"
     return other
 
@@ -337,8 +338,8 @@ class _Plan:
 
     def _refuse_versions(self, node: str, why: str) -> None:
         """Refuse keyed state that is on local disks only."""
-        mode = self._stored.mode
-        if isinstance(mode, PersistentState) and not mode.copy and any(each.version for each in self._by_node[node]):
+        row = self._stored.row
+        if row.makes_versions and not row.copies_rows and any(each.version for each in self._by_node[node]):
             raise RestoreRefused(
                 f"{self._where}: the keyed state of {node!r} is in local databases only, which {why}: go on as before, "
                 "or use copy=True in the next run"

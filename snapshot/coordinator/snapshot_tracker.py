@@ -29,7 +29,7 @@ from cutline.snapshot.coordinator.step_records import is_foreign, with_state
 from cutline.snapshot.coordinator.termination import ended_components, is_final
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.plan.modes import ChannelLogs, StepMode, negotiates, state_multiple
+from cutline.snapshot.plan.modes import CutRule, content
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import problems
 from cutline.snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -66,10 +66,10 @@ class SnapshotTracker:
         registry: WorkerRegistry,
         outbox: Outbox,
     ) -> None:
-        multiple = state_multiple(topology.mode)
+        row = topology.row
         aggregates = [subtask for subtask in topology.subtasks if topology.node(subtask.node).is_aggregate]
-        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, multiple, aggregates)
-        self._negotiator = Negotiator(aggregates) if negotiates(topology.mode) else None
+        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, row.multiple, aggregates)
+        self._negotiator = Negotiator(aggregates) if row.cut is CutRule.SLICES else None
         #: (id, reason) of the aborted snapshots, in order
         self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()
         self._run = run
@@ -176,7 +176,7 @@ class SnapshotTracker:
         # PROTOCOL 3.5: the graph's own initiators reach the subtasks that the given initiators do not reach.
         reached = dict.fromkeys(self._topology.reachable(initiators))
         everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
-        if isinstance(self._topology.mode, ChannelLogs):
+        if self._topology.row.is_alone:
             everybody = self._topology.subtasks  # because no marker reaches anybody
         by_worker: dict[int, list[Subtask]] = {}
         for subtask in dict.fromkeys(everybody):
@@ -198,8 +198,7 @@ class SnapshotTracker:
         `published` is the snapshot that was published or restored last. A snapshot that is being published counts too,
         because its state is stored whatever becomes of its manifest.
         """
-        mode = self._topology.mode
-        if not isinstance(mode, StepMode) or mode.captures_state(snapshot.snapshot_id):
+        if content(self._topology.row, snapshot.snapshot_id, is_sink=False).is_base:
             return
         found = [manifest for number, manifest in self.manifests.items() if number < snapshot.snapshot_id]
         if published is not None and not is_foreign(published, self._run, self._topology):

@@ -262,7 +262,7 @@ class _Rehearsed:
             if the state is another one than at the cut, or more messages were sent.
         """
         hashes = None if self._machine is None else self._machine.state_hashes(self._cut.snapshot_id)
-        captured = self._steps.captured(self._cut.snapshot_id, hashes)
+        captured = self._steps.captured(self._cut.snapshot_id, hashes, is_base=False)
         *entries, cut = decode_step(b"".join(captured.step.body), "the rehearsal")
         self._compare(cut)
         began = Began(

@@ -27,7 +27,7 @@ from cutline.snapshot.plan.declarations import (
     dead_letter_edges,
 )
 from cutline.snapshot.plan.mode_needs import mode_problems, mode_refusal
-from cutline.snapshot.plan.modes import ChannelLogs, Mode
+from cutline.snapshot.plan.modes import Mode, row_of
 from cutline.snapshot.plan.schemas import to_arrow_schema
 from cutline.snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from cutline.snapshot.plan.validation import graph_problems
@@ -93,7 +93,7 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         refusal = mode_refusal(mode, graph, edges, components)
         if refusal is not None:
             raise GraphError(refusal)
-        topology = replace(topology, mode=mode) if isinstance(mode, ChannelLogs) else _aligned(topology, mode)
+        topology = replace(topology, mode=mode) if row_of(mode).is_alone else _aligned(topology, mode)
     return CompiledGraph(
         topology=topology,
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cutline.snapshot.node import Sink, Source, defines, keeps_totals
 from cutline.snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from cutline.snapshot.plan.modes import Deltas, Mode, MonoidClocks, PersistentState, StepMode, hashes_states
+from cutline.snapshot.plan.modes import Mode, row_of
 from cutline.snapshot.plan.topology import Component
 from cutline.snapshot.replayable_source import ReplayableSource
 
@@ -25,20 +25,20 @@ def mode_problems(
         All edges, those of messages that fail too.
     components : sequence of Component
     """
-    problems = [*_cycle_problems(components)]
-    if isinstance(mode, StepMode | MonoidClocks):
+    problems, row = [*_cycle_problems(components)], row_of(mode)
+    if row.has_steps or row.divides:
         problems += _source_problems(graph)
-    if isinstance(mode, StepMode):
+    if row.has_steps:
         problems += _step_problems(graph, edges)
-    if isinstance(mode, MonoidClocks):
+    if row.divides:
         problems += _clock_problems(graph, edges)
     else:
         problems += _aggregate_problems(graph)
-    if isinstance(mode, Deltas):
+    if row.full_factor is not None:
         problems += _state_problems(graph)
-    if isinstance(mode, PersistentState):
+    if row.makes_versions:
         problems += _own_state_problems(graph)
-    if hashes_states(mode):
+    if row.hashes_states:
         problems += _hash_problems(graph)
     return problems
 

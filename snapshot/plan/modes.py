@@ -1,14 +1,16 @@
 """Modes of a run: what its snapshots store, and how a restore uses that. Nothing else of a run depends on the mode.
 
-A run keeps its mode for life, because its snapshots can be read by the rules of their mode only.
+A run keeps its mode for life, because its snapshots can be read by the rules of their mode only. The machines know no
+mode. They ask its row, and `content`, which alone says what a cut holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from posixpath import isabs
-from typing import Any, ClassVar, Final, Literal, TypeGuard
+from typing import Any, ClassVar, Final, Literal, assert_never
 
 from cutline.snapshot.error_text import shown
 
@@ -40,10 +42,6 @@ class InputLogging:
         if self.hashes not in ("outputs", "states"):
             raise ValueError(f"InputLogging: hashes is 'outputs' or 'states', not {shown(self.hashes)}")
 
-    def captures_state(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
-        return False
-
 
 @dataclass(frozen=True, slots=True)
 class Deltas:
@@ -67,10 +65,6 @@ class Deltas:
             raise ValueError(f"Deltas: every is a whole number from 1 to {_EVERY_MAX:,}, not {shown(self.every)}")
         if type(self.fullFactor) not in (int, float) or not 0 < self.fullFactor < float("inf"):
             raise ValueError(f"Deltas: fullFactor is a number above 0, not {shown(self.fullFactor)}")
-
-    def captures_state(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
-        return snapshot_id % self.every == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +99,6 @@ class PersistentState:
         if type(self.copy) is not bool:
             raise ValueError(f"PersistentState: copy is True or False, not {shown(self.copy)}")
 
-    def captures_state(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
-        return snapshot_id % self.every == 0
-
 
 #: Bytes of the differences of one subtask of an aggregate, from which it waits for its store.
 _DIFFERENCE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -140,10 +130,6 @@ class MonoidClocks:
         if self.clock not in ("epochs", "negotiated"):
             raise ValueError(f"MonoidClocks: clock is 'epochs' or 'negotiated', not {shown(self.clock)}")
 
-    def captures_state(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelLogs:
@@ -166,11 +152,111 @@ class ChannelLogs:
             raise ValueError(f"ChannelLogs: interval is a number of seconds above 0, not {shown(self.interval)}")
 
 
-#: Modes whose snapshots lie between two steps of a log.
-StepMode = InputLogging | Deltas | PersistentState
-
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = StepMode | MonoidClocks | ChannelLogs
+Mode = InputLogging | Deltas | PersistentState | MonoidClocks | ChannelLogs
+
+
+class CutRule(Enum):
+    """How a cut goes through the graph."""
+
+    #: along each edge by markers, with the alignment of the edge
+    MARKERS = "markers"
+    #: by markers, aligned on all edges
+    ALIGNED = "aligned"
+    #: nothing is held: each message carries the epoch to which it belongs
+    EPOCHS = "epochs"
+    #: nothing is held: each message carries its slice of the input, and the aggregates agree on a clock
+    SLICES = "slices"
+    #: no marker: each subtask records itself alone, and a cut is composed of records
+    ALONE = "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRow:
+    """The rules of a mode, as the machines need them."""
+
+    cut: CutRule = CutRule.MARKERS
+    #: whether each cut ends a step, which a restore repeats
+    has_steps: bool = False
+    #: snapshots of which one stores the state of all nodes, or None where none does
+    every: int | None = 1
+    #: whether a cut with state makes a version of the local database, but not of a sink
+    makes_versions: bool = False
+    #: whether a cut with such a version stores the changed rows too
+    copies_rows: bool = True
+    #: whether each step has hashes of the states at its cut
+    hashes_states: bool = False
+    #: bytes of deltas, in multiples of the last whole state, from which a state is stored as a whole; None: as usual
+    full_factor: float | None = None
+    #: bytes of one subtask's differences, from which it waits for its store
+    difference_bytes_max: int = _DIFFERENCE_BYTES_MAX
+    #: seconds from one record of a subtask to its next; 0 where subtasks do not record themselves
+    record_seconds: float = 0.0
+
+    @property
+    def multiple(self) -> int:
+        """Return the number whose multiples are the ids of snapshots that store all state."""
+        return self.every or 1
+
+    @property
+    def divides(self) -> bool:
+        """Whether a cut is no moment of a subtask, because messages say on which side of it they are."""
+        return self.cut in (CutRule.EPOCHS, CutRule.SLICES)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether subtasks record themselves alone."""
+        return self.cut is CutRule.ALONE
+
+    @property
+    def replays_all(self) -> bool:
+        """Whether no snapshot ends the work that a restore repeats."""
+        return self.every is None or self.is_alone
+
+
+@dataclass(frozen=True, slots=True)
+class CutContent:
+    """What one cut stores of one subtask, besides its status, its messages in flight and its prepared output."""
+
+    #: the state of the node: whole, or as changes
+    state: bool
+    #: the changed rows of keyed state
+    rows: bool
+    #: a version of the local database
+    version: bool
+    #: whether the snapshot has the state of all subtasks, so that later logs go on after it
+    is_base: bool
+
+
+def content(row: ModeRow, snapshot_id: int, *, is_sink: bool) -> CutContent:
+    """Return what the cut of a snapshot stores of a subtask.
+
+    A sink stores its state in each cut, because its output is not repeated.
+    """
+    is_base = row.every is not None and snapshot_id % row.every == 0
+    has_state = is_base or is_sink
+    has_version = is_base and row.makes_versions and not is_sink
+    return CutContent(has_state, has_state and (row.copies_rows or not has_version), has_version, is_base)
+
+
+def row_of(mode: Mode | None) -> ModeRow:
+    """Return the rules of a mode."""
+    match mode:
+        case None:
+            return ModeRow()
+        case InputLogging(hashes):
+            return ModeRow(CutRule.ALIGNED, has_steps=True, every=None, hashes_states=hashes == "states")
+        case Deltas(every, factor):
+            return ModeRow(CutRule.ALIGNED, has_steps=True, every=every, full_factor=factor)
+        case PersistentState(_, every, copies):
+            return ModeRow(CutRule.ALIGNED, has_steps=True, every=every, makes_versions=True, copies_rows=copies)
+        case MonoidClocks(memory, clock):
+            return ModeRow(CutRule.EPOCHS if clock == "epochs" else CutRule.SLICES, difference_bytes_max=memory)
+        case ChannelLogs(interval):
+            return ModeRow(CutRule.ALONE, record_seconds=interval)
+        case _:
+            assert_never(mode)
+
 
 #: Names and settings that `submit(mode=...)` accepts.
 ModeWish = Literal["markers", "inputLogging", "deltas", "monoidClocks", "channelLogs"] | Mode
@@ -203,31 +289,6 @@ def name_of_mode(mode: Mode | None) -> str:
     return MARKERS if mode is None else mode.name
 
 
-def hashes_states(mode: Mode | None) -> bool:
-    """Return whether each step has hashes of the states at its cut."""
-    return isinstance(mode, InputLogging) and mode.hashes == "states"
-
-
-def state_multiple(mode: Mode | None) -> int:
-    """Return the number whose multiples are the ids of snapshots that store all state. Without such, return 1."""
-    return mode.every if isinstance(mode, Deltas | PersistentState) else 1
-
-
-def has_steps(mode: Mode | None) -> TypeGuard[StepMode]:
-    """Return whether the snapshots of a mode lie between two steps of a log."""
-    return isinstance(mode, StepMode)
-
-
-def negotiates(mode: Mode | None) -> bool:
-    """Return whether the aggregates agree on a clock ahead of each snapshot."""
-    return isinstance(mode, MonoidClocks) and mode.clock == "negotiated"
-
-
-def memory_of(mode: Mode | None) -> int:
-    """Return the bytes of one subtask's differences, from which it waits for its store."""
-    return mode.memory if isinstance(mode, MonoidClocks) else _DIFFERENCE_BYTES_MAX
-
-
 def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
     """Return plain data that `mode_of_record` reads."""
     if isinstance(mode, Deltas):
@@ -238,7 +299,7 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
         return {"name": mode.name, "memory": mode.memory, "clock": mode.clock}
     if isinstance(mode, ChannelLogs):
         return {"name": mode.name, "interval": mode.interval}
-    if isinstance(mode, InputLogging) and hashes_states(mode):
+    if isinstance(mode, InputLogging) and mode.hashes == "states":
         return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.components import mark_reachable, strong_components
-from cutline.snapshot.plan.modes import Mode
+from cutline.snapshot.plan.modes import Mode, ModeRow, row_of
 
 #: Number of key groups. A key group is the smallest unit that rescaling moves, so this is also the largest useful
 #: parallelism. Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never
@@ -111,6 +111,11 @@ class Topology:
     components: tuple[Component, ...]  #: in topological order: every edge leads to the same or a later component
     key_groups: int = KEY_GROUPS  #: number of key groups; another number only in a snapshot of another Cutline
     mode: Mode | None = None  #: what snapshots store; None: all state, in cuts by markers
+
+    @cached_property
+    def row(self) -> ModeRow:
+        """The rules of the mode."""
+        return row_of(self.mode)
 
     @cached_property
     def subtasks(self) -> tuple[Subtask, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -33,15 +34,7 @@ from cutline.snapshot.keyed.state_rules import StateOwner
 from cutline.snapshot.node import Node, Source, defines
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
-from cutline.snapshot.plan.modes import (
-    ChannelLogs,
-    Deltas,
-    MonoidClocks,
-    PersistentState,
-    has_steps,
-    memory_of,
-    negotiates,
-)
+from cutline.snapshot.plan.modes import CutContent, CutRule, content
 from cutline.snapshot.plan.topology import Partitioning, Topology
 from cutline.snapshot.state import KeyedState
 from cutline.snapshot.steps.determinants import Began
@@ -230,6 +223,8 @@ class SubtaskParts:
     gate: DifferenceGate | None
     lost_state: LostStateCheck
     own: OwnState
+    #: what the cut of a snapshot stores of the subtask
+    content: Callable[[int], CutContent]
     #: log of the steps, or None where each snapshot stores the state of all nodes
     steps: Stepping | None
     #: what records of the subtask alone hold of its channels, or None where markers cut the graph
@@ -266,7 +261,7 @@ def assemble(
     node = fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
     memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
-    keeps_logs = isinstance(topology.mode, ChannelLogs)
+    keeps_logs = topology.row.is_alone
     logs = {channel: SendLog(memory) for channel in topology.outputs_of(subtask) if keeps_logs}
     observer = environment.observer_of(subtask)
     outputs = _outputs(subtask, topology, environment, backpressure, shapes, restored, observer, logs)
@@ -304,6 +299,7 @@ def assemble(
         division=division, gate=_gate(node, topology, backpressure),
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
+        content=partial(content, topology.row, is_sink=topology.node(subtask.node).is_sink),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
         recording=_recording(subtask, topology, inputs, outputs, logs, memory, environment),
         requests=requests, observer=observer, restored=restored,
@@ -341,7 +337,8 @@ def _own_state(
     node: Node, topology: Topology, context: SubtaskContext, codec: Codec, restored: RestoredChannels
 ) -> OwnState:
     at = (context.subtask, codec, context.keyGroups, restored.partitions, restored.state_version)
-    return OwnState(node, *at, topology.mode.fullFactor) if isinstance(topology.mode, Deltas) else OwnState(node, *at)
+    factor = topology.row.full_factor
+    return OwnState(node, *at) if factor is None else OwnState(node, *at, factor)
 
 
 def _stepping(
@@ -353,19 +350,19 @@ def _stepping(
     outputs: Mapping[ChannelId, ChannelSender],
 ) -> Stepping | None:
     """Return the log of the subtask's steps, or None where each snapshot stores all state."""
-    if not has_steps(topology.mode):
+    if not topology.row.has_steps:
         return None
     keeps_state = topology.node(subtask.node).is_sink
     return Stepping(
         subtask, context, environment.codec, inputs, outputs,
-        mode=topology.mode, keeps_state=keeps_state, spill_of=environment.spill_of,
+        row=topology.row, keeps_state=keeps_state, spill_of=environment.spill_of,
     )  # fmt: skip
 
 
 def _stamps(topology: Topology, sent: int) -> OpenStamps | None:
-    if not isinstance(topology.mode, MonoidClocks):
+    if not topology.row.divides:
         return None
-    return OpenStamps(sent, NOWHERE if negotiates(topology.mode) else 0)
+    return OpenStamps(sent, NOWHERE if topology.row.cut is CutRule.SLICES else 0)
 
 
 def _division(
@@ -377,9 +374,9 @@ def _division(
     backpressure: BackpressureFlag,
 ) -> Division | None:
     """Return how the messages of the subtask are divided, or None where a cut is a moment."""
-    if not isinstance(topology.mode, MonoidClocks):
+    if not topology.row.divides:
         return None
-    if negotiates(topology.mode):
+    if topology.row.cut is CutRule.SLICES:
         return Positions(subtask, node, outputs, backpressure)
     return Epochs(node, [each.end for each in inputs], outputs)
 
@@ -387,7 +384,7 @@ def _division(
 def _gate(node: Node, topology: Topology, backpressure: BackpressureFlag) -> DifferenceGate | None:
     if not isinstance(node, PersistentAggregate):
         return None
-    return DifferenceGate(node, backpressure, memory_of(topology.mode))
+    return DifferenceGate(node, backpressure, topology.row.difference_bytes_max)
 
 
 def _recording(
@@ -400,10 +397,10 @@ def _recording(
     environment: SubtaskEnvironment,
 ) -> IndependentRecording | None:
     """Return what records the channels of the subtask, or None where markers cut the graph."""
-    if not isinstance(topology.mode, ChannelLogs):
+    if not topology.row.is_alone:
         return None
-    ends = [each.end for each in inputs]
-    return IndependentRecording(subtask, ends, outputs, logs, environment.stopwatch, memory, topology.mode.interval)
+    ends, seconds = [each.end for each in inputs], topology.row.record_seconds
+    return IndependentRecording(subtask, ends, outputs, logs, environment.stopwatch, memory, seconds)
 
 
 def _keyed_states(
@@ -415,13 +412,12 @@ def _keyed_states(
     environment: SubtaskEnvironment,
 ) -> KeyedStates:
     subtask = context.subtask
-    mode = compiled.topology.mode
-    makes_versions = isinstance(mode, PersistentState) and not compiled.topology.node(subtask.node).is_sink
+    row = compiled.topology.row
+    makes_versions = row.makes_versions and not compiled.topology.node(subtask.node).is_sink
     owner = StateOwner(
         subtask, context, environment.codec, node.stateVersion,
-        sorts=has_steps(mode), makes_versions=makes_versions,
-        stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
-        has_epochs=isinstance(mode, MonoidClocks),
+        sorts=row.has_steps, makes_versions=makes_versions, stores_rows=row.copies_rows or not makes_versions,
+        has_epochs=row.divides,
     )  # fmt: skip
     tier = environment.tier_of(subtask)
     edges = [
@@ -511,7 +507,7 @@ def _recorder(subtask: Subtask, topology: Topology) -> Recorder:
         # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1).
         aligned_inputs=bool(inputs) and topology.edge_of(inputs[0]).alignment.aligned,
         aligned_outputs=frozenset(c for c in outputs if topology.edge_of(c).alignment.aligned),
-        holds=not isinstance(topology.mode, MonoidClocks),
+        holds=not topology.row.divides,
     )
 
 

@@ -28,6 +28,7 @@ from cutline.snapshot.keyed.migration import MigratedRows
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.node import END, Sink, defines
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.modes import CutContent
 from cutline.snapshot.plan.versions import unmigrated_text
 from cutline.snapshot.replayable_source import ReplayableSource
 from cutline.snapshot.steps.message_hash import content_hash
@@ -806,15 +807,13 @@ class SubtaskMachine:
         is_exhausted = self._exhausted
         if isinstance(division, Positions) and self.parts.is_source:
             is_exhausted = self._exhausted and division.is_final(snapshot_id)
-        keeps_state = steps is None or steps.captures_state(snapshot_id)
+        held = self.parts.content(snapshot_id)
         try:
             state = self._kept.capture(
-                snapshot_id, is_exhausted=is_exhausted, is_ended=is_ended, keeps_state=keeps_state
+                snapshot_id, is_exhausted=is_exhausted, is_ended=is_ended, keeps_state=held.state
             )
         finally:
-            if (
-                self.parts.own.has_deltas and keeps_state
-            ):  # a captured delta is stored, whatever becomes of the snapshot
+            if self.parts.own.has_deltas and held.state:  # a captured delta is stored, whatever becomes of the snapshot
                 self._changed(Strand.OWN, snapshot_id, self.parts.own.take_change())
         if self.observer is not None:
             self.observer.captured(snapshot_id, state)
@@ -827,24 +826,25 @@ class SubtaskMachine:
             own_state=self._kept.own_state,
         )
         # Last, because whatever fails before must leave the changed rows to the next cut.
-        if self.parts.keyed.is_keyed and keeps_state:
-            self._capture_rows(snapshot_id)
+        if self.parts.keyed.is_keyed and held.state:
+            self._capture_rows(snapshot_id, held)
         if isinstance(self.node, PersistentAggregate):
             bound = snapshot_id if division is None else division.bound(snapshot_id)
             states, size = self.node.take_difference(bound)
             self._changed(Strand.TOTALS, snapshot_id, DifferenceCaptured(states, size))
         if steps is not None:
-            self._changed(Strand.STEPS, snapshot_id, steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
+            step = steps.captured(snapshot_id, self._kept.hashes(snapshot_id), is_base=held.is_base)
+            self._changed(Strand.STEPS, snapshot_id, step)
         if division is not None and not self.inputs:
             division.begin(snapshot_id)
         return state, status
 
-    def _capture_rows(self, snapshot_id: int) -> None:
+    def _capture_rows(self, snapshot_id: int, held: CutContent) -> None:
         keyed, groups = self.parts.keyed, self.context.keyGroups
         rows = keyed.capture(self.context.now)
-        if keyed.owner.stores_rows:
+        if held.rows:
             self._changed(Strand.ROWS, snapshot_id, RowsCaptured(groups, rows))
-        if keyed.owner.makes_versions:
+        if held.version:
             version = VersionBegun(groups, keyed.begin_version(snapshot_id))
             self._changed(Strand.VERSIONS, snapshot_id, version)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.plan.modes import hashes_states
 from cutline.snapshot.steps.determinants import At, Began, Cut, Opened, Started, decode_step
 from cutline.snapshot.steps.message_hash import ChannelHash, NamedHash
 from cutline.snapshot.steps.replay import Replay
@@ -24,7 +23,7 @@ from cutline.snapshot.subtask.strand import StepCaptured
 if TYPE_CHECKING:
     from cutline.snapshot.channel.channel_sender import ChannelSender
     from cutline.snapshot.channel.output_buffer import Spill
-    from cutline.snapshot.plan.modes import StepMode
+    from cutline.snapshot.plan.modes import ModeRow
     from cutline.snapshot.subtask.context import SubtaskContext
     from cutline.snapshot.subtask.input_processor import InputProcessor
 
@@ -51,7 +50,7 @@ class Stepping:
     codec : Codec
     inputs : sequence of InputProcessor
     outputs : mapping of ChannelId to ChannelSender
-    mode : Mode
+    row : ModeRow
     keeps_state : bool
         Whether each snapshot stores the subtask's state, as of a sink. A replay then only drops its messages.
     spill_of : callable
@@ -66,7 +65,7 @@ class Stepping:
         inputs: Sequence[InputProcessor],
         outputs: Mapping[ChannelId, ChannelSender],
         *,
-        mode: StepMode,
+        row: ModeRow,
         keeps_state: bool,
         spill_of: Callable[[ChannelId], Spill | None],
     ) -> None:
@@ -82,25 +81,17 @@ class Stepping:
         self._context = context
         self._codec = codec
         self._outputs = outputs
-        self._mode = mode
+        self._row = row
         self._spill_of = spill_of
         #: whether the next step begins the log
         self._is_first = True
         for each in inputs:
             each.hash = ChannelHash()
 
-    def captures_state(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot stores the state of this subtask."""
-        return self.keeps_state or self._mode.captures_state(snapshot_id)
-
     @property
     def hashes_states(self) -> bool:
         """Whether each cut has hashes of the subtask's state."""
-        return hashes_states(self._mode) and not self.keeps_state
-
-    def is_base(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot stores the state of all subtasks, so that later logs go on behind it."""
-        return self._mode.captures_state(snapshot_id)
+        return self._row.hashes_states and not self.keeps_state
 
     # ---------------------------------------------------------------- logging
 
@@ -150,8 +141,11 @@ class Stepping:
         encode = self._codec.encode
         self.log.compacted(partition, encode(stop), encode(messages), self._context.now)
 
-    def captured(self, snapshot_id: int, states: StateHashes | None) -> StepCaptured:
-        """End the step at the cut of a snapshot, and return it."""
+    def captured(self, snapshot_id: int, states: StateHashes | None, *, is_base: bool) -> StepCaptured:
+        """End the step at the cut of a snapshot, and return it.
+
+        `is_base` says whether the snapshot has the state of all subtasks, so that later logs go on after it.
+        """
         cut = self._cut(snapshot_id, states)
         if states is not None:
             self.log.at(self._context.now)
@@ -159,7 +153,7 @@ class Stepping:
         self._is_first = False
         if not self.keeps_state:
             self._seed(snapshot_id)
-        return StepCaptured(step, self.is_base(snapshot_id), cut.sent, cut.processed)
+        return StepCaptured(step, is_base, cut.sent, cut.processed)
 
     def _cut(self, snapshot_id: int, states: StateHashes | None) -> Cut:
         return Cut(

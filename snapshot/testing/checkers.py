@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cutline.snapshot.plan.modes import MonoidClocks
 from cutline.snapshot.stored.snapshot import Snapshot
 from cutline.snapshot.testing.checking.delivery import conservation, delivery
 from cutline.snapshot.testing.checking.equivalence import restoreEquivalence
@@ -93,6 +92,6 @@ def _of_snapshot(history: History, snapshot: Snapshot) -> list[Verdict]:
     whole = integrity(snapshot)
     if not whole.holds or snapshot.id in history.adopted:
         return [whole]
-    if isinstance(history.topology.mode, MonoidClocks):  # whose cut is no moment of a subtask
+    if history.topology.row.divides:  # whose cut is no moment of a subtask
         return [whole, completeness(history, snapshot)]
     return [whole, exactCut(history, snapshot), causality(history, snapshot), completeness(history, snapshot)]

@@ -16,7 +16,6 @@ from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
 from cutline.snapshot.node import Node
-from cutline.snapshot.plan.modes import MonoidClocks
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle
 from cutline.snapshot.stored.renaming import with_present_names
@@ -81,7 +80,7 @@ class HistoryLog:
         clock = list(self._zero if cut is None else cut.clock)
         subtask_history = SubtaskHistory(self, subtask, incarnation, self._numbers[subtask], clock)
         starts = self.history.starts
-        begins = restored.began is not None or (isinstance(topology.mode, MonoidClocks) and origin is not None)
+        begins = restored.began is not None or (topology.row.divides and origin is not None)
         for channel in topology.outputs_of(subtask):
             if channel.target.node in restored.fresh_outputs or begins:
                 starts.setdefault((incarnation, channel), Start()).sent = restored.sent[channel]

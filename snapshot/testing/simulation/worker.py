@@ -20,7 +20,6 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.independent.record_files import RecordFiles
 from cutline.snapshot.keyed.heap import Tier
 from cutline.snapshot.modes.totals.ledger import TotalsTask
-from cutline.snapshot.plan.modes import PersistentState
 from cutline.snapshot.stored.contribution import parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.subtask.events import SnapshotRequested
@@ -454,7 +453,7 @@ class Worker(HostOwner):
 
     @property
     def _has_databases(self) -> bool:
-        return isinstance(self._world.compiled.topology.mode, PersistentState)
+        return self._world.compiled.topology.row.makes_versions
 
     def _tier_of(self, subtask: Subtask) -> Tier:
         def notify() -> None:

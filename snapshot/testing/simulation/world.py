@@ -19,7 +19,6 @@ from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
-from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
@@ -236,7 +235,7 @@ class World:
             newest = max([*last, origin[1] if origin else 0])
             if is_foreign:
                 newest = 0  # no snapshot of this run
-            if states and isinstance(self.compiled.topology.mode, ChannelLogs):
+            if states and self.compiled.topology.row.is_alone:
                 assert restored is not None
                 begins = (FOREIGN if is_foreign else restored.incarnation, restored.snapshot_id)
                 newest = 0 if is_foreign else restored.snapshot_id
@@ -298,7 +297,7 @@ class World:
                         self._published_parts[handle] = self._store.read_stored(handle)
         except SnapshotCorrupt as error:
             raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
-        if isinstance(self.compiled.topology.mode, ChannelLogs) and not self.history_log.compose(manifest):
+        if self.compiled.topology.row.is_alone and not self.history_log.compose(manifest):
             self._adopt(manifest)
             self.history_log.begin_composed(manifest)
         snapshot = Snapshot(manifest, self._published_parts.__getitem__, self.codec)

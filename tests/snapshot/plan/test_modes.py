@@ -24,19 +24,47 @@ from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.modes import (
+    Mode,
     MonoidClocks,
-    has_steps,
-    memory_of,
+    content,
     mode_of,
     mode_of_record,
     name_of_mode,
     record_of_mode,
-    state_multiple,
+    row_of,
 )
 from cutline.snapshot.plan.topology import ALIGNED
 from cutline.snapshot.stored.topology_record import record_of_topology, topology_of_record
 from cutline.testing import ListSink, ListSource
 from tests.snapshot.testing.replayed import SCHEMA, Each, Relay, Slices
+
+
+def _bases(mode: Mode) -> list[int]:
+    """The snapshots of the first nine that have the state of all subtasks."""
+    return [number for number in range(9) if content(row_of(mode), number, is_sink=False).is_base]
+
+
+@pytest.mark.parametrize(
+    ("mode", "node", "sink", "base"),
+    [
+        (None, "state rows", "state rows", "state rows"),
+        (InputLogging(), "", "state rows", ""),
+        (Deltas(every=4), "", "state rows", "state rows"),
+        (PersistentState("/d", every=4), "", "state rows", "state version"),
+        (PersistentState("/d", every=4, copy=True), "", "state rows", "state rows version"),
+        (MonoidClocks(), "state rows", "state rows", "state rows"),
+        (ChannelLogs(), "state rows", "state rows", "state rows"),
+    ],
+)
+def test_what_a_cut_holds(mode: Mode | None, node: str, sink: str, base: str) -> None:
+    """Of a node and of a sink in snapshot 3, and of a node in snapshot 4."""
+    row = row_of(mode)
+    for expected, found in (
+        (node, content(row, 3, is_sink=False)),
+        (sink, content(row, 3, is_sink=True)),
+        (base, content(row, 4, is_sink=False)),
+    ):
+        assert [name for name in ("state", "rows", "version") if getattr(found, name)] == expected.split()
 
 
 def test_a_mode_is_wished_by_its_name_or_its_settings() -> None:
@@ -55,8 +83,8 @@ def test_deltas_have_settings() -> None:
     assert mode_of(mode) is mode and mode_of("deltas") == Deltas()
     record = record_of_mode(mode)
     assert record == {"name": "deltas", "every": 4, "full_factor": 0.5} and mode_of_record(record) == mode
-    assert [number for number in range(9) if mode.captures_state(number)] == [0, 4, 8]
-    assert not any(map(InputLogging().captures_state, range(9)))
+    assert _bases(mode) == [0, 4, 8]
+    assert _bases(InputLogging()) == []
     for wrong in ({"every": 0}, {"every": 1.5}, {"fullFactor": 0}, {"fullFactor": float("inf")}, {"every": True}):
         with pytest.raises(ValueError, match="Deltas: "):
             Deltas(**wrong)
@@ -68,8 +96,8 @@ def test_persistent_state_has_settings() -> None:
     record = record_of_mode(mode)
     assert record == {"name": "persistentState", "folder": "/disk", "every": 4, "copy": True}
     assert mode_of(mode) is mode and mode_of_record(record) == mode
-    assert [number for number in range(9) if mode.captures_state(number)] == [0, 4, 8]
-    assert list(map(state_multiple, (None, InputLogging(), Deltas(every=3), mode))) == [1, 1, 3, 4]
+    assert _bases(mode) == [0, 4, 8]
+    assert [row_of(each).multiple for each in (None, InputLogging(), Deltas(every=3), mode)] == [1, 1, 3, 4]
     for wrong in ({"folder": "disk"}, {"folder": ""}, {"folder": 3}, {"every": 0}, {"copy": 1}):
         with pytest.raises(ValueError, match="PersistentState: "):
             PersistentState(**{"folder": "/disk", **wrong})  # type: ignore[arg-type]
@@ -82,7 +110,7 @@ def test_channel_logs_have_an_interval() -> None:
     mode = ChannelLogs(interval=0.5)
     record = record_of_mode(mode)
     assert record == {"name": "channelLogs", "interval": 0.5} and mode_of_record(record) == mode
-    assert mode_of("channelLogs") == ChannelLogs(interval=5.0) and state_multiple(mode) == 1
+    assert mode_of("channelLogs") == ChannelLogs(interval=5.0) and row_of(mode).multiple == 1
     for wrong in (0, -1.0, float("inf"), True, "5"):
         with pytest.raises(ValueError, match="ChannelLogs: interval is a number of seconds above 0"):
             ChannelLogs(interval=wrong)  # type: ignore[arg-type]
@@ -147,8 +175,9 @@ def test_clocks_have_settings() -> None:
     record = record_of_mode(mode)
     assert record is not None and mode_of_record(record) == mode and record["memory"] == 4_096
     assert mode_of("monoidClocks") == mode_of(MonoidClocks()) == MonoidClocks() and name_of_mode(mode) == "monoidClocks"
-    assert all(map(mode.captures_state, range(9))) and not has_steps(mode) and state_multiple(mode) == 1
-    assert memory_of(mode) == 4_096 and memory_of(None) == MonoidClocks().memory
+    assert _bases(mode) == [*range(9)] and not row_of(mode).has_steps and row_of(mode).multiple == 1
+    assert row_of(mode).difference_bytes_max == 4_096
+    assert row_of(None).difference_bytes_max == MonoidClocks().memory
     for wrong in (0, -1, 1.5, True, "1"):
         with pytest.raises(ValueError, match="MonoidClocks: memory is a whole number of bytes from 1, not "):
             MonoidClocks(memory=wrong)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 from cutline import InputLogging
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import row_of
 from cutline.snapshot.steps.determinants import At, Cut, Opened, encode_step
 from cutline.snapshot.subtask.stepping import Stepping
 
@@ -21,7 +22,7 @@ def test_steps_up_to_the_restored_state_are_left_out(behind: int | None, repeate
     context = SimpleNamespace(run="run", now=0.0, steps_left=0, seed_random=seeds.append)
     stepping = Stepping(
         Subtask("node"), cast("Any", context), Codec(), (), {},
-        mode=InputLogging(), keeps_state=False, spill_of=lambda _: None,
+        row=row_of(InputLogging()), keeps_state=False, spill_of=lambda _: None,
     )  # fmt: skip
     steps = [encode_step([At(1.0), Opened("run"), At(1.0), Cut(1, (), (), ())])]
     steps += [encode_step([At(1.0), Cut(number, (), (), ())]) for number in (2, 3)]

@@ -13,7 +13,7 @@ import pytest
 from cutline import Context, Deltas, Graph, InputLogging, Node
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
-from cutline.snapshot.plan.modes import Mode
+from cutline.snapshot.plan.modes import Mode, content, row_of
 from cutline.snapshot.steps.determinants import Cut, Fired, Took, TookTogether, decode_step
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.own_changes import decode_changes
@@ -152,7 +152,9 @@ def _note(history: History, mode: Mode, seen: Counter[str]) -> None:
     seen.update(history.seen)
     published = {snapshot.id: snapshot.manifest for snapshot in history.snapshots}
     aborted = [event.snapshot_id for event in history.events if event.kind is Kind.ABORTED]
-    seen["a base failed"] += isinstance(mode, Deltas) and any(mode.captures_state(each) for each in aborted)
+    seen["a base failed"] += isinstance(mode, Deltas) and any(
+        content(row_of(mode), each, is_sink=False).is_base for each in aborted
+    )
     handles = [entry.handle for each in published.values() for record in each.records for entry in record.rows or ()]
     seen["an aborted delta was listed"] += any(handle.snapshot_id in aborted for handle in handles)
     restored = {event.snapshot_id for event in history.events if event.kind is Kind.DEPLOYED and event.snapshot_id}
