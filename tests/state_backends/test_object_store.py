@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import obstore
 import pytest
 
-from cutline import BarrierRuntime, Graph, ObjectStoreBackend, StateBackend, object_store
+from cutline import BarrierRuntime, Graph, ObjectStoreBackend, StateBackend
 from cutline.snapshot.stored.backend import StoreRefused
 from cutline.snapshot.stored.history import Base, Claim
 from cutline.snapshot.stored.layout import run_folder
@@ -28,6 +28,7 @@ from cutline.snapshot.stored.part import rows_part, state_part
 from cutline.snapshot.stored.part_files import PartFiles
 from cutline.snapshot.stored.run_store import RunStore, runs
 from cutline.snapshot.stored.signed import SignedBackend
+from cutline.state_backends import object_store
 from cutline.state_backends.verify import verify_run
 from tests.snapshot import sample
 from tests.snapshot.stored.test_run_store import written

@@ -9,8 +9,9 @@ import pytest
 
 from cutline.snapshot.operators import aggregate_store
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from cutline.snapshot.testing import check_store, store_sequences, store_trial
 from cutline.state_backends.aggregate_stores.memory import MemoryStore
-from cutline.testing import CheckFailed, check_store, checkStore, store_sequences, store_trial
+from cutline.testing import CheckFailed, checkStore
 from tests.run_size import scaled
 from tests.snapshot.testing import mutants_of_stores as mutants
 
