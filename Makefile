@@ -1,11 +1,11 @@
 # Every target makes what it needs itself; none needs another one before it.
 PY := .venv/bin/python
-# Two processes: one has all live tests, the other takes the quick ones (tests/conftest.py).
-PARALLEL := --numprocesses=2 --dist=loadscope
+# Two processes: one has all live tests, the other takes the rest, the longest first (tests/conftest.py).
+PARALLEL := --numprocesses=2 --dist=loadscope --no-loadscope-reorder
 # Tests start hundreds of Python processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test check mutants bench notebooks headless clean
+.PHONY: help setup demo quick test night check mutants bench notebooks headless clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -21,11 +21,17 @@ check: setup ## format, lint and types
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 
-quick: check ## check, then the tests that need no Spark, Ray or browser, with a fifth of the examples; ARGS as in test
-	@CUTLINE_EXAMPLES=$${CUTLINE_EXAMPLES:-0.2} $(PY) -m pytest $(PARALLEL) -m "not live" $(ARGS)
+quick: ## check, the unit tests, and for 30 s full tests near the changed files; ARGS are passed to pytest
+	@$(PY) -m tests.quick $(ARGS)
 
-test: check ## check, then all tests; ARGS are passed to pytest
-	@$(PY) -m pytest $(PARALLEL) $(ARGS)
+test: check ## check, then the unit, full and live tests; ARGS are passed to pytest, --keep writes the kept figures
+	@$(PY) -m pytest $(PARALLEL) -m "not night" $(ARGS)
+
+night: check ## all tests with ten times the examples, all benchmarks, all mutants of the rooms that changed in a day
+	@CUTLINE_EXAMPLES=10 $(PY) -m pytest $(PARALLEL) -o faulthandler_timeout=9000 $(ARGS)
+	@$(PY) -m benchmarks
+	@scripts/setup mutants
+	@nice $(PY) -m tests.mutants --all --changed
 
 mutants: ## change the code in 300 places, and see whether a quick test fails; ARGS are --seeds 1 2 3, --count, --all, --fresh, folders
 	@scripts/setup mutants

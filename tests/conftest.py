@@ -16,16 +16,19 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmarks.session import SHORT_LIVED_JAVA, SPARK_SETTINGS
+from tests import summary
+from tests.figures import UNKNOWN_S, kept_seconds
 from tests.leaks import LeakCheck
-from tests.run_size import scaled
+from tests.run_size import FACTOR, scaled
 from tests.source_files import ROOT
+from tests.tiers import Tier, tier_of
+from tests.work import GUARD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,24 +39,12 @@ EXAMPLES = 100
 #: Fixtures that start a Spark, a Ray or a browser. A test that uses one is live.
 _LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "browser"))
 
-#: Where live tests are: folders, files, and single tests, by the beginning of their names.
-_LIVE_PLACES = (
-    *("tests/system/", "tests/system_security/", "tests/system_stores/", "tests/spark/"),
-    *("tests/demos/", "tests/benchmarks/test_benchmarks.py", "tests/page/test_browser.py", "tests/test_wheel.py"),
-    "tests/barrier_runtime/dataframes/test_dataframes.py",
-    "tests/barrier_runtime/dataframes/test_snapshot_source.py",
-    *("tests/stored_format/test_format_1_live.py", "tests/barrier_runtime/cli/test_cli.py::test_a_signal_stops"),
-    "tests/barrier_runtime/cli/test_cli.py::test_a_run_is_changed",
-    "tests/test_leaks.py::test_a_process_forked",
-)
-
-#: Programs that no quick test may start.
-_LIVE_PROGRAMS = ("java", "spark-submit", "spark-class", "gcs_server", "raylet", "chrom", "uvicorn")
-
 _run_directory = pytest.StashKey[str]()
 
-#: the quick test that runs now, or None
-_quick_test: str | None = None
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of our plugins."""
+    summary.add_options(parser)
 
 
 def pytest_collection_finish() -> None:
@@ -81,7 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     _configure_hypothesis(config)
-    sys.addaudithook(_guard_quick_tests)
+    GUARD.install()
+    config.pluginmanager.register(GUARD)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(summary.Summary(config))
 
 
 def _configure_hypothesis(config: pytest.Config) -> None:
@@ -91,6 +85,7 @@ def _configure_hypothesis(config: pytest.Config) -> None:
     settings.register_profile(
         "cutline",
         max_examples=scaled(EXAMPLES),
+        derandomize=FACTOR < 1,  # fixed examples: a short run fails again, or passes again
         deadline=None,  # a shared machine is slow at times
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow],
@@ -98,18 +93,31 @@ def _configure_hypothesis(config: pytest.Config) -> None:
     settings.load_profile("cutline")
 
 
-def _is_live(name: str) -> bool:
-    return name.startswith(_LIVE_PLACES)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the live tests, and refuse those that stand elsewhere."""
+    """Mark each test with its tier, and refuse live tests that are not listed. Give time to a larger search."""
     for item in items:
+        tier = tier_of(item.nodeid)
+        item.add_marker(tier)
         needs = _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-        if _is_live(item.nodeid):
-            item.add_marker("live")
-        elif needs or item.get_closest_marker("spark") or item.get_closest_marker("ray"):
-            raise pytest.UsageError(f"{item.nodeid} is live: move it, or list it in _LIVE_PLACES of tests/conftest.py")
+        if tier is not Tier.LIVE and (needs or item.get_closest_marker("spark") or item.get_closest_marker("ray")):
+            raise pytest.UsageError(f"{item.nodeid} is live: list it in LIVE of tests/tiers.py")
+        if FACTOR > 1:
+            own = item.get_closest_marker("timeout")
+            limit = own.args[0] if own else float(item.config.getini("timeout"))
+            item.add_marker(pytest.mark.timeout(limit * FACTOR), append=False)
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        items.sort(key=_place_in_line)
+
+
+def _place_in_line(item: pytest.Item) -> float:
+    """Return the place of a test in the line for two processes: live tests, then the tests of the longest file."""
+    tier = tier_of(item.nodeid)
+    return float("-inf") if tier is Tier.LIVE else -_seconds(tier).get(item.nodeid.partition("::")[0], UNKNOWN_S)
+
+
+@cache
+def _seconds(tier: Tier) -> dict[str, float]:
+    return kept_seconds(tier)
 
 
 @cache
@@ -125,33 +133,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class LiveTogether(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            if _is_live(nodeid):
+            if tier_of(nodeid) is Tier.LIVE:
                 return "live"
             # Tests of one module fixture stay together, because some fixtures judge at their end what all tests had.
             file = nodeid.partition("::")[0]
             return file if _has_module_fixture(file) else nodeid
 
     return LiveTogether(config, log)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let the guard know whether the test that runs is a quick one."""
-    global _quick_test
-    _quick_test = None if item.get_closest_marker("live") else item.nodeid
-    try:
-        return (yield)
-    finally:
-        _quick_test = None
-
-
-def _guard_quick_tests(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse that a quick test starts what only live tests may (an audit hook of the interpreter)."""
-    if event == "subprocess.Popen" and _quick_test is not None:
-        program = Path(os.fsdecode(arguments[0] or arguments[1][0]))
-        is_the_tests_own = any(part.startswith("pytest-of-") for part in program.parts)  # a script in its tmp_path
-        if program.name.startswith(_LIVE_PROGRAMS) and not is_the_tests_own:
-            raise RuntimeError(f"{_quick_test} starts {program.name}: mark it with pytest.mark.live")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

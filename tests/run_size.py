@@ -1,6 +1,7 @@
-"""Sizes of searches: ``CUTLINE_EXAMPLES=10`` makes each ten times as large, for a long night.
+"""Sizes of searches: ``CUTLINE_EXAMPLES=10`` makes each ten times as large.
 
-``make quick`` searches with 0.2, ``make test`` with 1. What must have been seen in a search is asserted from 1 on.
+``make quick`` searches with 0.1 in unit tests and with 0.2 in full tests, ``make test`` with 1, ``make night`` with 10.
+What must have been seen in a search is asserted from 1 on.
 """
 
 from __future__ import annotations

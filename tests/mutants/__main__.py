@@ -1,6 +1,6 @@
 """`make mutants`: change the code in one place, and see whether a quick test fails.
 
-    python -m tests.mutants [--seeds 1 2 3] [--count 300 | --all] [--fresh] [FOLDER or FILE ...]
+    python -m tests.mutants [--seeds 1 2 3] [--count 300 | --all] [--fresh] [--changed] [FOLDER or FILE ...]
 
 A sample of each seed is tried. Outcomes are kept in artifacts/mutants, so that a run which was interrupted goes on, and
 so that after new tests only survivors are tried again. Ends with 1 when fewer than 95 % are killed.
@@ -14,12 +14,14 @@ import hashlib
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 from tests.mutants.covering import covering_tests, import_lines
 from tests.mutants.mutations import Mutant, files_to_mutate, mutants_of
 from tests.mutants.results import WANTED, Results
 from tests.mutants.tree import MUTATED, Tree, import_libraries
 from tests.mutants.trial import Covering, try_mutant
+from tests.near import changed_in_a_day
 from tests.source_files import ROOT, parse, python_files
 
 _KEPT = ROOT / "artifacts" / "mutants"
@@ -52,12 +54,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="one sample a seed (default: 1)")
     parser.add_argument("--count", type=int, default=300, help="mutants of a sample (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="all mutants instead of a sample")
+    parser.add_argument("--changed", action="store_true", help="only rooms in which a file changed in the last day")
     parser.add_argument("--fresh", action="store_true", help="forget the outcomes that are kept")
     return parser.parse_args()
 
 
 def _sample(chosen: argparse.Namespace) -> list[Mutant]:
     files = [name for name in files_to_mutate(MUTATED) if name.startswith(tuple(chosen.places))]
+    if chosen.changed:
+        rooms = {str(Path(name).parent) for name in changed_in_a_day()}
+        files = [name for name in files if str(Path(name).parent) in rooms]
     found = [mutant for file in files for mutant in mutants_of(file)]
     _show(f"{len(found):,} mutants in {len(files)} files")
     if chosen.all:

@@ -162,7 +162,7 @@ def _run_measured(tree: Tree, files: list[str], send: Callable[[Message], None])
 
 #: Settings of each run of pytest in a fork.
 PYTEST_ARGUMENTS = (
-    *("-q", "-m", "not live", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"),
+    *("-q", "-m", "not live and not night", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning", "--durations=0"),
 )
 

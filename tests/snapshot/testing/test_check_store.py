@@ -93,7 +93,9 @@ _NOT_CHECKED = {
 def test_each_sentence_is_checked() -> None:
     """Each sentence of the contract is quoted by a check, or listed above."""
     contract = [aggregate_store, StoreClaim, AggregateStore, *vars(AggregateStore).values()]
-    text = " ".join(each.__doc__ or "" for each in contract if getattr(each, "__module__", "").startswith("snapshot"))
+    text = " ".join(
+        each.__doc__ or "" for each in contract if getattr(each, "__module__", "").startswith("cutline.snapshot")
+    )
     text = " ".join(f"{aggregate_store.__doc__} {text}".split())
     text = re.sub(r"Raises -+ |(?<= )(Fenced|StoreRefused) (?=if )", "", text)
     quotes = [
