@@ -158,7 +158,7 @@ class StoredSubtask:
         inline_bytes_max, machines = self._store.backend.inline_bytes_max, {_SUBTASK: self._machine}
         ledgers = ledgers_of(parts.deploy, _RUN, machines, inline_bytes_max)
         self._acknowledgements = Acknowledgements(self._incarnation, ledgers)
-        self._machine.restore(parts.states[_SUBTASK], now, parts.rows.get(_SUBTASK, ()))
+        self._machine.restore(parts.restored(parts.deploy.subtasks[0], _RUN), now)
         self._machine.step(Started(), now)
         #: the state of the node
         self.rows: Any = self._machine.node.rows  # type: ignore[attr-defined]

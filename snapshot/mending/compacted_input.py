@@ -32,6 +32,7 @@ from cutline.snapshot.subtask.events import RequestAnswered, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import SnapshotAsked
+from cutline.snapshot.subtask.restored import FRESH
 from cutline.snapshot.subtask.silent_logger import SilentLogger
 from cutline.snapshot.subtask.user_code import calling
 
@@ -187,7 +188,7 @@ class _Rehearsed:
                 f"{self._where} has no hashes of its state, by which a compaction is checked: run the graph in mode "
                 "InputLogging(hashes='states'), and take a snapshot"
             )
-        self._machine.restore(None, self._now)
+        self._machine.restore(FRESH, self._now)
         self._machine.step(Started(), self._now)
 
     def feed(self) -> Iterator[None]:

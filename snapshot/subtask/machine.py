@@ -33,7 +33,6 @@ from cutline.snapshot.plan.versions import unmigrated_text
 from cutline.snapshot.replayable_source import ReplayableSource
 from cutline.snapshot.steps.message_hash import content_hash
 from cutline.snapshot.stored.certificate import SubtaskStatus
-from cutline.snapshot.stored.list_rules import LocalVersion
 from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.subtask.assembly import SubtaskParts
 from cutline.snapshot.subtask.end_of_stream import EndOfStream
@@ -70,6 +69,7 @@ from cutline.snapshot.subtask.reports import (
     SubtaskEnded,
     SuspectHandled,
 )
+from cutline.snapshot.subtask.restored import Restored
 from cutline.snapshot.subtask.snapshotter import Snapshotter
 from cutline.snapshot.subtask.state_capture import StateCapture
 from cutline.snapshot.subtask.stepping import StateHashes, Stepping
@@ -138,46 +138,16 @@ class SubtaskMachine:
 
     # ---------------------------------------------------------------- restore, start, close
 
-    def restore(
-        self,
-        state: bytes | memoryview | Donors | None,
-        now: float,
-        rows: Sequence[Segment] = (),
-        own: Sequence[tuple[bool, memoryview]] = (),
-        snapshot_id: int = 0,
-        needs_base: bool = False,
-        steps: Sequence[memoryview] = (),
-        behind: int | None = None,
-        version: LocalVersion | None = None,
-        *,
-        lists_rows: bool = False,
-    ) -> None:
-        """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
+    def restore(self, restored: Restored, now: float) -> None:
+        """Restore the node from a snapshot and open the node. Without a state, the node starts fresh.
 
         Commit again the prepared output that the snapshot holds (PROTOCOL 8).
 
         Parameters
         ----------
-        state : bytes, memoryview, Donors or None
-            Donors give their states where the parallelism of the node has changed.
+        restored : Restored
         now : float
             Seconds since the epoch.
-        rows : sequence of Segment
-            Rows of keyed state, oldest first, clipped to the key groups of the subtask.
-        own : sequence of (bool, memoryview)
-            Changes of the node's own state, as `OwnState.restore` takes them.
-        snapshot_id : int
-            The restored snapshot.
-        needs_base : bool
-            Whether the next snapshot lists only new parts of own state, as in a fork.
-        steps : sequence of memoryview
-            Steps of the log behind the state, encoded, oldest first. They are repeated after the start.
-        behind : int or None
-            Snapshot that has the state of all subtasks, or None where the replay begins with the run.
-        version : LocalVersion or None
-            Version of the local database that has the rows, in place of `rows`.
-        lists_rows : bool
-            Whether the node has lists of rows in the snapshot. This subtask may have none.
 
         Raises
         ------
@@ -188,8 +158,9 @@ class SubtaskMachine:
         """
         assert self.status is Status.CREATED
         self._tick(now)
-        if self.parts.steps is not None and steps:
-            self.parts.steps.restore(steps, behind)
+        state = restored.state
+        if self.parts.steps is not None and restored.steps:
+            self.parts.steps.restore(restored.steps, restored.base)
             self._replayer = self._make_replayer(self.parts.steps)
             if state is not None:
                 self.context.now = 0.0  # the state has the time, and rows of that time have not expired
@@ -204,23 +175,25 @@ class SubtaskMachine:
             ended = kept.ended
             self._kept.apply(kept)
             if self.parts.steps is not None and kept.log_run is not None:
-                self.parts.steps.go_on(kept.log_run, snapshot_id)
+                self.parts.steps.go_on(kept.log_run, restored.snapshot_id)
             self._lead = max(0.0, kept.now - now)
             self._exhausted = kept.exhausted
             kept_states = [each.state for each in donations] if donations else [kept.state]
-            has_changes = bool(own) or any(each.changes for each in donations)
+            has_changes = bool(restored.own) or any(each.changes for each in donations)
             self.parts.own.check_version(has_state=has_changes or any(each is not None for each in kept_states))
             with refusing(self.subtask), calling("restoreState", self.subtask):
                 if isinstance(state, Donors):
-                    self.parts.own.inherit(donations, snapshot_id)
+                    self.parts.own.inherit(donations, restored.snapshot_id)
                 else:
-                    self.parts.own.restore(kept.state, own, snapshot_id, needs_base=needs_base)
-        migrated = self._migrated_rows(rows)
-        kept_rows = rows if migrated is None else (migrated.segment,)
-        is_rescaled = isinstance(state, Donors)
+                    self.parts.own.restore(
+                        kept.state, restored.own, restored.snapshot_id, needs_base=restored.needs_base
+                    )
+        migrated = self._migrated_rows(restored.rows)
+        kept_rows = restored.rows if migrated is None else (migrated.segment,)
         self.parts.keyed.restore(
-            kept_rows, self.context.now, is_rescaled=is_rescaled, version=version, lists_rows=lists_rows
-        )
+            kept_rows, self.context.now, is_rescaled=isinstance(state, Donors), version=restored.version,
+            lists_rows=restored.lists_rows,
+        )  # fmt: skip
         self._open(ended=ended)
         if (base := self.parts.keyed.regrouped or migrated) is not None:
             self._changed(Strand.ROWS, None, base)

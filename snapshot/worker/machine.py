@@ -418,19 +418,9 @@ class WorkerMachine:
     def _restore(self, parts: RestoredParts, now: float) -> None:
         try:
             self.subtasks = self._makers.subtasks(parts)
-            based = {each.subtask: None for each in parts.deploy.subtasks if each.needs_base}
-            keyed = {each.subtask: None for each in parts.deploy.subtasks if each.groups is not None}
-            for subtask, machine in self.subtasks.items():
-                rows, own = parts.rows.get(subtask, ()), parts.own.get(subtask, ())
-                origin = parts.origins.get(subtask)
-                is_foreign = origin is not None and origin.run != machine.context.run
-                snapshot_id = 0 if origin is None else origin.snapshot_id
-                state = parts.donors.get(subtask, parts.states[subtask])
-                steps, behind = parts.steps.get(subtask, ()), parts.behind.get(subtask)
-                machine.restore(
-                    state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps, behind,
-                    parts.versions.get(subtask), lists_rows=subtask in keyed,
-                )  # fmt: skip
+            for each in parts.deploy.subtasks:
+                machine = self.subtasks[each.subtask]
+                machine.restore(parts.restored(each, machine.context.run), now)
         except OSError as error:  # a spill file
             self._fail(error, now)
             return

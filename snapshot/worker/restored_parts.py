@@ -14,11 +14,11 @@ from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.plan.declarations import Key
 from cutline.snapshot.steps.determinants import beginning_of
 from cutline.snapshot.stored.keyed_state import StoredSegments
-from cutline.snapshot.stored.list_rules import LocalVersion
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.inheritance import Donor, Donors
+from cutline.snapshot.subtask.restored import Restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,20 @@ class RestoredParts:
     #: {subtask: steps of the log that it repeats, oldest first}
     steps: Mapping[Subtask, tuple[memoryview, ...]] = field(default_factory=dict)
 
-    @property
-    def behind(self) -> Mapping[Subtask, int]:
-        """{subtask: snapshot with the state behind which it repeats steps}, without those that begin with the run."""
-        return {each.subtask: each.base.snapshot_id for each in self.deploy.subtasks if each.base is not None}
-
-    @property
-    def versions(self) -> Mapping[Subtask, LocalVersion]:
-        """{subtask: local version that holds its keyed rows}."""
-        return {each.subtask: each.version for each in self.deploy.subtasks if each.version is not None}
-
-    @property
-    def origins(self) -> Mapping[Subtask, Handle]:
-        """{subtask: handle of a state part that it restores}, without the fresh nodes."""
-        return {each.subtask: origin for each in self.deploy.subtasks if (origin := each.origin) is not None}
+    def restored(self, at: RestoredSubtask, run: str) -> Restored:
+        """Return what a subtask of the deployment restores in a run."""
+        subtask = at.subtask
+        return Restored(
+            state=self.donors.get(subtask, self.states[subtask]),
+            rows=self.rows.get(subtask, ()),
+            own=self.own.get(subtask, ()),
+            snapshot_id=0 if at.origin is None else at.origin.snapshot_id,
+            needs_base=at.needs_base or (at.origin is not None and at.origin.run != run),
+            steps=self.steps.get(subtask, ()),
+            base=None if at.base is None else at.base.snapshot_id,
+            version=at.version,
+            lists_rows=at.groups is not None,
+        )
 
 
 #: Returns the key of an edge, by the names of its nodes.

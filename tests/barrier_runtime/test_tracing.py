@@ -38,6 +38,7 @@ from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironme
 from cutline.snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.restored import FRESH
 from cutline.snapshot.trace_events import Event, Kind, counts_of, pack_counts
 from tests.snapshot.led import SETTINGS, Led, order
 from tests.snapshot.sample import P
@@ -113,7 +114,7 @@ def _plane(graph: Graph, *, is_traced: bool = True) -> tuple[DataPlane, Topology
     }
     plane = DataPlane(0, 1, compiled.topology, compiled.topology.place(1), machines)
     for machine in machines.values():
-        machine.restore(None, 0.0)
+        machine.restore(FRESH, 0.0)
     for machine in machines.values():
         machine.step(Started(), 0.0)
     plane.flush(0.0)

@@ -29,6 +29,7 @@ from cutline.snapshot.subtask.events import MarkerArrived, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import Report
+from cutline.snapshot.subtask.restored import FRESH
 from cutline.snapshot.subtask.strand import ChangeCaptured
 
 CODEC = Codec()
@@ -58,7 +59,7 @@ class Hosted:
         self.now = 0.0
         self.machines = {subtask: self.machine(subtask) for subtask in self.compiled.topology.subtasks}
         for machine in self.machines.values():
-            machine.restore(None, 0.0)
+            machine.restore(FRESH, 0.0)
             if started:
                 machine.step(Started(), 0.0)
 

@@ -14,6 +14,7 @@ from cutline.snapshot.node import END, Context, End, Node, Source
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import ComponentEnded, SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import Status
+from cutline.snapshot.subtask.restored import Restored
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 AB, BC = ChannelId(Subtask("a"), Subtask("b")), ChannelId(Subtask("b"), Subtask("c"))
@@ -99,7 +100,7 @@ def test_an_end_in_flight_is_recorded_and_restored() -> None:
     assert [frame.kind for frame in cut.frames] == [PayloadKind.VALUES, PayloadKind.END]
     (sent,) = snapshot.sent.values()
     again = hosted.machine(Subtask("b"), RestoredChannels({AB: 0}, {AB: cut.frames}, {BC: sent.sent}))
-    again.restore(b"".join(snapshot.state), 1.0)
+    again.restore(Restored(b"".join(snapshot.state)), 1.0)
     again.step(Started(), 1.0)
     again.run(1.0, 10)
     assert (again.status, hosted.node("b").got) == (Status.ENDED, ["once", ("a", ())])
@@ -113,7 +114,7 @@ def test_a_finished_subtask_still_cuts() -> None:
     (snapshot,) = taken(hosted["a"])
     assert (snapshot.status.ended, snapshot.status.passive, state_of(snapshot).ended) == (True, True, True)
     again = hosted.machine(Subtask("a"), RestoredChannels(sent={AB: end.sent}))
-    again.restore(b"".join(snapshot.state), 1.0)
+    again.restore(Restored(b"".join(snapshot.state)), 1.0)
     again.step(Started(), 1.0)
     assert (again.status, again.run(2.0, 10), again.next_wake(), again.idle) == (Status.ENDED, 0, None, True)
     (end,) = again.outputs.values()

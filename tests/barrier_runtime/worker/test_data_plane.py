@@ -16,6 +16,7 @@ from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironme
 from cutline.snapshot.subtask.events import Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.restored import FRESH
 
 
 class _Rarely(Source):
@@ -63,7 +64,7 @@ def _plane(source: Source) -> DataPlane:
         for subtask in compiled.topology.subtasks
     }
     for machine in machines.values():
-        machine.restore(None, 0.0)
+        machine.restore(FRESH, 0.0)
     plane = DataPlane(0, 1, compiled.topology, compiled.topology.place(1), machines)
     for machine in machines.values():
         machine.step(Started(), 0.0)

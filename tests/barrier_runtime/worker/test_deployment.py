@@ -20,6 +20,7 @@ from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
+from cutline.snapshot.subtask.restored import FRESH
 from cutline.snapshot.worker.restored_parts import RestoredParts
 
 LAUNCH = WorkerLaunch(
@@ -52,7 +53,7 @@ def test_a_safe_run_has_safe_states() -> None:
     logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
     launch = replace(LAUNCH, safe=True)
     machine = make_machines(parts, compiled, launch, KeptMemory(), lambda: None, logger, None)[HOLDER]
-    machine.restore(None, 0.0)
+    machine.restore(FRESH, 0.0)
     machine.step(Started(), 0.0)
     machine.step(SnapshotRequested(1, (1,), 1), 0.0)
     reports = machine.take_reports()
@@ -69,7 +70,7 @@ def test_states_are_copied_into_the_workers_memory() -> None:
         parts = RestoredParts(deploy, {HOLDER: None}, {HOLDER: RestoredChannels()})
         logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
         machine = make_machines(parts, compiled, LAUNCH, memory, lambda: None, logger, None)[HOLDER]
-        machine.restore(None, 0.0)
+        machine.restore(FRESH, 0.0)
         machine.step(Started(), 0.0)
         machine.step(SnapshotRequested(1, (1,), 1), 0.0)
         (taken,) = (report for report in machine.take_reports() if isinstance(report, SnapshotTaken))

@@ -21,6 +21,7 @@ from cutline.snapshot.operators.groups import TOTALS
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import Status
+from cutline.snapshot.subtask.restored import Restored
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 from tests.snapshot.operators.test_aggregate import (
     INT_MAX,
@@ -186,7 +187,7 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
     assert sent(host, 2.0) == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
     restored = RestoredChannels(sent={FORTH: snapshot.sent[FORTH].sent})
     host.machines[Subtask("partial")] = host.machine(Subtask("partial"), restored)
-    host["partial"].restore(b"".join(snapshot.state), 1.0)
+    host["partial"].restore(Restored(b"".join(snapshot.state)), 1.0)
     host["partial"].step(Started(), 1.0)
     (end,) = host["partial"].outputs.values()
     assert [_sent_by(host, end, now) for now in (1.9, 2.0, 9.0)] == [[], [{"k": 2, "count(v)": 1, "sum(v)": 5}], []]

@@ -18,6 +18,7 @@ from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import Report, SnapshotFailed
+from cutline.snapshot.subtask.restored import Restored
 from cutline.snapshot.subtask.strand import ChangeCaptured, RowsCaptured
 from tests.snapshot.hosted import Hosted, changes_of, only, state_of
 from tests.snapshot.keyed.keyed_subtask import encoded
@@ -78,7 +79,7 @@ def cut(host: Hosted, snapshot_id: int) -> list[Report]:
 def restored(host: Hosted, snapshot: list[Report], segments: list[Segment]) -> SubtaskMachine:
     """A new incarnation of `b`, and the node in `host.node`."""
     machine = host.machine(Subtask("b"), RestoredChannels(processed={CHANNEL: host["b"].inputs[CHANNEL].processed}))
-    machine.restore(b"".join(only(snapshot, SnapshotTaken).state), 0.0, segments)
+    machine.restore(Restored(b"".join(only(snapshot, SnapshotTaken).state), segments), 0.0)
     machine.step(Started(), 0.0)
     return machine
 

@@ -31,6 +31,7 @@ from cutline.snapshot.subtask.reports import (
     SnapshotFailed,
     SubtaskEnded,
 )
+from cutline.snapshot.subtask.restored import Restored
 from tests.snapshot.hosted import Hosted, only, state_of, taken, values
 
 CODEC = Codec()
@@ -399,7 +400,7 @@ def test_timers_chance_and_clock_are_in_the_snapshot() -> None:
     lived = list(hosted.node("d").rolled)
 
     again = hosted.machine(Subtask("d"), seed=99)
-    again.restore(b"".join(snapshot.state), 2.0)
+    again.restore(Restored(b"".join(snapshot.state)), 2.0)
     assert again.context.now == 5.5
     again.step(Started(), 3.0)
     assert again.next_wake() == 3.5, "1.5 s are left, whatever the host's clock says"
@@ -433,7 +434,7 @@ def test_a_source_that_has_said_its_end_is_not_polled_after_a_restore() -> None:
     (snapshot,) = taken(machine)
 
     again = hosted.machine(Subtask("d"))
-    again.restore(b"".join(snapshot.state), 1.0)
+    again.restore(Restored(b"".join(snapshot.state)), 1.0)
     again.step(Started(), 1.0)
     assert (again.status, again.next_poll_at(), again.next_wake()) == (Status.RUNNING, None, 5.0)
     assert again.run(5.0, 10) == 1
@@ -452,7 +453,7 @@ def test_a_state_of_another_make_is_refused() -> None:
     """A state that cannot be read here says so as RestoreRefused, not as an empty start."""
     hosted = Hosted(Graph("dice").add("d", Dicer()))
     with pytest.raises(RestoreRefused, match="cannot be read here"):
-        hosted.machine(Subtask("d")).restore(Codec().encode({"state": 1}), 0.0)
+        hosted.machine(Subtask("d")).restore(Restored(Codec().encode({"state": 1})), 0.0)
     pickled = NodeState(Dicer, None, [], 0.0, [], False, False, [], {}).encode(Codec())
     with pytest.raises(RestoreRefused, match="safe=True"):
         NodeState.decode(b"".join(pickled), Codec(safe=True))

@@ -15,6 +15,7 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import Context, Node, Sink
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
+from cutline.snapshot.subtask.restored import Restored
 from cutline.testing import ListSink, ListSource, Simulator
 from tests.snapshot.hosted import Hosted, taken, values
 from tests.snapshot.subtask.test_input_processor import Feed, ran
@@ -84,7 +85,7 @@ def test_a_cut_falls_between_lists() -> None:
     assert (cut.processed, values(cut)) == (2, PAIRS[2:])
     channel = ChannelId(Subtask("a"), Subtask("b"))
     again = hosted.machine(Subtask("b"), RestoredChannels({channel: 2}, {channel: cut.frames}))
-    again.restore(b"".join(snapshot.state), 0.0)
+    again.restore(Restored(b"".join(snapshot.state)), 0.0)
     again.step(Started(), 0.0)
     again.run(0.0, 10)
     assert hosted.node("b").got == [(PAIRS[2:], ["a"], None, "a[0]")]

@@ -15,6 +15,7 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import Context, End, Node, Source
 from cutline.snapshot.subtask.events import SnapshotRequested
 from cutline.snapshot.subtask.output_edge import BATCH_ROWS_MAX
+from cutline.snapshot.subtask.restored import Restored
 from tests.snapshot.hosted import Hosted, values
 
 
@@ -78,7 +79,7 @@ def test_the_turn_of_rebalance_is_in_the_snapshot() -> None:
             pass
     (snapshot,) = (report for report in host["a"].take_reports() if hasattr(report, "state"))
     again = host.machine(Subtask("a"))
-    again.restore(b"".join(snapshot.state), 0.0)
+    again.restore(Restored(b"".join(snapshot.state)), 0.0)
     again.context.send("y", "b")
     assert again.outputs[ChannelId(Subtask("a"), Subtask("b", 1))].has_open_frame
 

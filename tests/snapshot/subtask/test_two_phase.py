@@ -15,6 +15,7 @@ from cutline.snapshot.node import Context, Node, Sink
 from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.subtask.events import MinSnapshotIdRaised, SnapshotPublished, SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import Restored
 from cutline.snapshot.subtask.two_phase import PreparedOutput
 from tests.snapshot.hosted import Hosted, state_of, taken
 
@@ -150,7 +151,7 @@ def test_a_restore_commits_all_that_the_snapshot_holds_then_discards() -> None:
     hosted.carry("a", "l")
     (snapshot,) = taken(machine)
     again = hosted.machine(Subtask("l"))
-    again.restore(b"".join(snapshot.state), 1.0)
+    again.restore(Restored(b"".join(snapshot.state)), 1.0)
     assert hosted.node("l").log == [
         ("restoreState",), ("open",), ("commit", 1, ["a"]), ("commit", 2, ["b"]),
     ]  # fmt: skip
@@ -168,7 +169,7 @@ def test_several_values_of_one_snapshot_are_restored_and_committed() -> None:
     (snapshot,) = taken(machine)
     both = replace(state_of(snapshot), uncommitted=[(1, ["a"]), (2, ["b"]), (1, ["c"])])
     again = hosted.machine(Subtask("l"))
-    again.restore(b"".join(both.encode(Codec())), 1.0)
+    again.restore(Restored(b"".join(both.encode(Codec()))), 1.0)
     committed = [entry for entry in hosted.node("l").log if entry[0] == "commit"]
     assert committed == [("commit", 1, ["a"]), ("commit", 2, ["b"]), ("commit", 1, ["c"])]
 

@@ -15,6 +15,7 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import FRESH
 from cutline.snapshot.subtask.wave_gates import WaveGates
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.sample import flat, values
@@ -109,7 +110,7 @@ def machine_of(frames: dict[ChannelId, tuple[Frame, ...]], waves: dict[ChannelId
     hosted, to = Hosted(graph), Subtask("to")
     processed = {channel: each[0].first - 1 for channel, each in frames.items()}
     machine = hosted.machine(to, RestoredChannels(processed=processed, frames=frames, waves=waves))
-    machine.restore(None, 0.0)
+    machine.restore(FRESH, 0.0)
     machine.step(Started(), 0.0)
     return machine, hosted.nodes[to]
 
