@@ -12,10 +12,7 @@ from pathlib import Path
 
 from tests.source_files import PACKAGES, ROOT, name_of, parse, python_files
 
-#: Stored pickles name the nodes of the format-1 fixtures, so these keep their names.
-_STORED_NAMES = ROOT / "tests" / "stored_format" / "nodes.py"
-
-_FILES = [path for path in python_files(*PACKAGES, "tests", "benchmarks") if path != _STORED_NAMES]
+_FILES = python_files(*PACKAGES, "tests", "benchmarks")
 
 #: what a name is made of: ``SnapshotId``, ``snapshot_id`` and ``SNAPSHOT_ID`` have the same parts
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -28,7 +28,7 @@ LIVE = (
     *("tests/demos/", "tests/benchmarks/test_benchmarks.py", "tests/page/test_browser.py", "tests/test_wheel.py"),
     "tests/barrier_runtime/dataframes/test_dataframes.py",
     "tests/barrier_runtime/dataframes/test_snapshot_source.py",
-    *("tests/stored_format/test_format_1_live.py", "tests/barrier_runtime/cli/test_cli.py::test_a_signal_stops"),
+    *("tests/stored_format/test_live_fixture.py", "tests/barrier_runtime/cli/test_cli.py::test_a_signal_stops"),
     "tests/barrier_runtime/cli/test_cli.py::test_a_run_is_changed",
     "tests/test_leaks.py::test_a_process_forked",
 )

@@ -7,10 +7,8 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from cutline.snapshot.channel.frame import PayloadKind
 from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.envelope import MANIFEST_MAGIC, unseal
 from cutline.snapshot.stored.layout import manifest_id
 from cutline.snapshot.stored.manifest import ABORTED_MAGIC
@@ -19,6 +17,9 @@ from cutline.snapshot.stored.part import PartKind, decode_frames
 from cutline.snapshot.stored.run_store import RunStore
 
 CODEC = Codec()
+
+#: First bytes of an Arrow IPC stream.
+_ARROW_STREAM = b"\xff" * 4
 
 
 def contents(store: RunStore, snapshot_id: int) -> dict[str, dict[str, Any]]:
@@ -61,50 +62,22 @@ def _state(body: memoryview) -> dict[str, Any]:
     """The stored names and values of a state, read and written by its class."""
     stored = CODEC.decode_state(b"".join(bytes(piece) for piece in NodeState.decode(body, CODEC).encode(CODEC)))
     assert list(stored) == list(_FRESH)
-    pairs = dict(stored["uncommitted"])  # of which no two have one id; format 1 has a map
-    stored["uncommitted"] = {snapshot_id: _without_run(prepared) for snapshot_id, prepared in pairs.items()}
+    pairs = stored["uncommitted"]
+    stored["uncommitted"] = dict(pairs)
+    assert len(stored["uncommitted"]) == len(pairs)
     return {name: _plain(value) for name, value in stored.items() if value != _FRESH[name]}
 
 
-def _without_run(prepared: Any) -> Any:
-    """Prepared output without the name of the run, which tokens of `ListSink` did not have when this was stored."""
-    match prepared:
-        case [str(token), *rows] if token.count("/") == 3:
-            return [token.partition("/")[2], *rows]
-    return prepared
-
-
-def with_one_kind_of_tuples(found: Any) -> Any:
-    """Contents without the difference between two kinds of frames that hold tuples."""
-    match found:
-        case dict():
-            return {name: with_one_kind_of_tuples(value) for name, value in found.items()}
-        case [(_, str(), _), *_]:
-            flat, tuples = PayloadKind.FLAT.name, PayloadKind.TUPLES.name
-            return [(first, tuples if kind == flat else kind, messages) for first, kind, messages in found]
-        case _:
-            return found
-
-
 def without_bytes(path: str, data: bytes) -> Any:
-    """The file; of a manifest the record, without reasons of alignments (prose), bytes of parts, names of partitions.
-
-    The first Cutline stored no names of partitions. Its snapshots are still read: see `test_the_partitions_of_old`.
-    Format 1 stored the partitioning of an edge under another name, and no number of key groups.
-    """
+    """The file; of a manifest the record, without reasons of alignments (prose) and without the bytes of parts."""
     if manifest_id(path.partition("/")[2]) is None or data[:4] == ABORTED_MAGIC:
         return data
     record = msgpack.unpackb(unseal(MANIFEST_MAGIC, data, path))
     for edge in record["topology"]["edges"]:
         assert edge.pop("reason")
-        if "spread" in edge:
-            edge["partitioning"] = edge.pop("spread")
-    assert record["topology"].setdefault("key_groups", KEY_GROUPS) == KEY_GROUPS
     for handle in (handle for each in record["records"] for handle in _handles(each)):
         assert handle.pop("size") and handle.pop("checksum")
         del handle["inline"], handle["offset"], handle["path"]
-    for each in record["records"]:
-        each["standing"].pop("partitions", None)
     return record
 
 
@@ -114,10 +87,12 @@ def _handles(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """The value, with the rows of each batch in it as a list."""
+    """The value, with the rows of each batch in it as a list, also those of an Arrow stream."""
     match value:
         case pa.RecordBatch():
             return value.to_pylist()
+        case bytes() if value.startswith(_ARROW_STREAM):
+            return pa.ipc.open_stream(value).read_all().to_pylist()
         case list():
             return [_plain(each) for each in value]
         case tuple() if type(value) is tuple:

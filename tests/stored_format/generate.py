@@ -1,14 +1,15 @@
-"""Makes the stored snapshots of format 1 below ``format_1/``: ``python -m tests.stored_format.generate``.
+"""Makes the stored snapshots below ``format_2/``: ``python -m tests.stored_format.generate``.
 
 Each fixture is a simulated run of a graph of `tests.stored_format.graphs`. The schedule names each step, so the bytes
-are the same each time. The simulator runs the real subtask machines, the real coordinator and the real store; what its
+are the same each time. The simulator runs the real subtask machines, the real coordinator and the real store. What its
 store holds at the end of the schedule is written by `FileSystemBackend`, file by file.
 
-Two fixtures add a snapshot to that, by the real store. ``reused`` lists parts of the snapshot before it, because no
-release has reused a part so far and format 1 allows that. ``sent_together`` holds flat tuples, because the simulator
-observes each message and so takes them one by one.
+Three fixtures add snapshots, by the real store. ``reused`` lists parts of the snapshot before it. ``sent_together``
+holds flat tuples, because the simulator observes each message and so takes them one by one. ``lists`` has lists that a
+small run does not have: pieces inside the manifest, a clip, a base, and a key group in two pieces. The bodies of its
+pieces are plain text, because nothing opens them.
 
-Never make the files of a released format again: write new ones beside them. A fixture is a promise about old stores.
+Make the files again only with another number of the format. A fixture is a promise about stores of its format.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cutline import FileSystemBackend, Graph, MemoryBackend
+from cutline import FileSystemBackend, Graph, MemoryBackend, Subtask
 from cutline.snapshot.channel.frame import Frame, PayloadKind
 from cutline.snapshot.channel.frame_codec import encoded_together, frame_of_pieces, messages_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.plan.declarations import AlignmentWish
+from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.stored.certificate import ListEntry
 from cutline.snapshot.stored.manifest import Manifest
-from cutline.snapshot.stored.part import Part, channel_part, decode_frames, state_part
+from cutline.snapshot.stored.part import Handle, Part, channel_part, decode_frames, own_part, rows_part, state_part
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.testing.steps import (
     Arrive,
@@ -44,13 +47,16 @@ from cutline.testing import Simulator
 from tests.stored_format import graphs
 
 #: Where the fixtures are: a folder each, which is the root of a `FileSystemBackend`.
-FORMAT_1 = Path(__file__).parent / "format_1"
+FORMAT_2 = Path(__file__).parent / "format_2"
+
+#: Subtask of the lists that ``lists`` adds.
+OUT = Subtask("out")
 
 #: Seeds whose runs put several messages into a frame are even; without a seed each message has its own.
 SHARED_FRAMES = 2
 
 #: Nodes of `partitions` whose edges have two channels from each subtask.
-SPREADS = ("turns", "all")
+DIVIDED = ("turns", "all")
 
 
 @dataclass(frozen=True)
@@ -139,10 +145,89 @@ def _flat(frame: Frame, codec: Codec) -> Frame:
     return frame_of_pieces(frame.first, kind, [piece], frame.count)
 
 
+def piece(
+    store: RunStore, snapshot_id: int, generations: tuple[int, int], groups: tuple[int, int], text: str, *, inline: bool
+) -> Handle:
+    """A piece of the sink's rows."""
+    origin = (store.run, snapshot_id // 1_000_000, snapshot_id, OUT)
+    (handle,) = store.put_rows([rows_part(*origin, generations, groups, [text.encode()], 1)], inline=inline)
+    return handle
+
+
+def own(store: RunStore, snapshot_id: int, generation: int, text: str, *, inline: bool) -> Handle:
+    """The whole own state of the sink, or a delta."""
+    part = own_part(store.run, snapshot_id // 1_000_000, snapshot_id, OUT, (generation, generation), [text.encode()])
+    (handle,) = store.put_rows([part], inline=inline)
+    return handle
+
+
+def whole(handle: Handle) -> ListEntry:
+    """An entry that reads all of a piece."""
+    assert handle.groups is not None
+    return ListEntry(handle, *handle.groups)
+
+
+def publish(store: RunStore, rows: tuple[ListEntry, ...], deltas: tuple[Handle, ...]) -> None:
+    """A snapshot behind the newest: the same, with lists of the sink."""
+    newest = store.manifests()[-1]
+    manifest = store.read_manifest(newest)
+    assert isinstance(manifest, Manifest)
+    records = tuple(
+        replace(each, groups=(0, KEY_GROUPS), rows=rows, own=deltas) if each.subtask == OUT else each
+        for each in manifest.records
+    )
+    changed = replace(manifest, snapshot_id=newest + 1, timestamp=manifest.timestamp + 1.0, records=records)
+    assert store.write_manifest(changed)
+
+
+def add_lists(store: RunStore) -> None:
+    """Two snapshots of claim 2: one with what claim 1 left and an own part, and one with a base in its place."""
+    half, old, new = KEY_GROUPS // 2, 1_000_001, store.manifests()[-1] + 1
+    restored = (
+        whole(piece(store, old, (0, 3), (0, half), "base, first half", inline=False)),
+        ListEntry(piece(store, old, (0, 3), (half, KEY_GROUPS), "base, second half", inline=False), half, 30_000),
+        whole(piece(store, old, (4, 4), (7, 900), "a delta", inline=True)),
+    )
+    made = (
+        whole(piece(store, new, (1, 1), (0, KEY_GROUPS), "one generation", inline=False)),
+        whole(piece(store, new, (2, 5), (11, 12), "several generations", inline=True)),
+        whole(piece(store, new, (2, 5), (11, 12), "the same key group", inline=True)),
+    )
+    deltas = (own(store, old, 0, "whole", inline=False), own(store, new, 1, "delta", inline=True))
+    publish(store, (*restored, *made), deltas)
+    base = piece(store, new + 1, (0, 5), (0, KEY_GROUPS), "a base", inline=False)
+    publish(store, (whole(base),), (own(store, new + 1, 0, "whole again", inline=True),))
+
+
+def words(*subtasks: int) -> list[Step]:
+    """Words that come to these subtasks."""
+    return [step for index in subtasks for step in (Poll("source"), Deliver("source", f"visits[{index}]"))]
+
+
+def snapshot(number: int) -> list[Step]:
+    """A snapshot of the keyed run, which is published."""
+    to = [Deliver("source", f"visits[{index}]", marker=True) for index in range(2)]
+    out = [Deliver(f"visits[{index}]", "out", marker=True) for index in range(2)]
+    return [Initiate(number, "source"), *to, *out, Quiesce()]
+
+
 # ---------------------------------------------------------------- fixtures
 
 #: One message comes all the way from the first node to the last.
 _PLAIN_MESSAGE = [Poll("numbers"), Deliver("numbers", "tally"), Deliver("tally", "out")]
+
+#: Published: 1 of claim 1, 1 of claim 2. Aborted: 2 of claim 1. A worker died, and so claim 2 has a base.
+_CLAIMS = Fixture(
+    "claims",
+    graphs.prepared,
+    [
+        *(Poll("numbers"), Deliver("numbers", "out"), *cut("numbers", "out")),
+        *(Poll("numbers"), Deliver("numbers", "out"), Doubt("never"), Initiate(2, "numbers")),
+        *(Deliver("numbers", "out", marker=True), Quiesce()),
+        *(Crash("out"), Quiesce(), Poll("numbers"), Deliver("numbers", "out")),
+        *(Poll("numbers"), *cut("numbers", "out")),
+    ],
+)
 
 FIXTURES = (
     # Nothing is in flight: two of four messages came through.
@@ -234,7 +319,7 @@ FIXTURES = (
             *(Deliver(f"shelves[{index}]", "director", marker=True) for index in range(2)),
             *(
                 Deliver(f"shelves[{i}]", f"{node}[{j}]", marker=True)
-                for node in SPREADS
+                for node in DIVIDED
                 for i in (0, 1)
                 for j in (0, 1)
             ),
@@ -266,7 +351,7 @@ FIXTURES = (
             *cut("source", "keeper", "out"),
         ],
     ),
-    Fixture("large_state", graphs.large, [Poll("numbers"), *cut("numbers", "keeper", "out")]),
+    Fixture("large_state", graphs.large, [Poll("numbers"), *cut("numbers", "keeper", "blob", "objects", "out")]),
     # Snapshot 1 is pinned; snapshot 2 is the newest.
     Fixture(
         "pinned",
@@ -277,18 +362,7 @@ FIXTURES = (
             *(RequestSnapshot(), Quiesce(), Deliver("numbers", "out", marker=True), Quiesce()),
         ],
     ),
-    # Published: 1 of claim 1, 1 of claim 2. Aborted: 2 of claim 1. A worker died, and so claim 2 has a base.
-    Fixture(
-        "claims",
-        graphs.prepared,
-        [
-            *(Poll("numbers"), Deliver("numbers", "out"), *cut("numbers", "out")),
-            *(Poll("numbers"), Deliver("numbers", "out"), Doubt("never"), Initiate(2, "numbers")),
-            *(Deliver("numbers", "out", marker=True), Quiesce()),
-            *(Crash("out"), Quiesce(), Poll("numbers"), Deliver("numbers", "out")),
-            *(Poll("numbers"), *cut("numbers", "out")),
-        ],
-    ),
+    _CLAIMS,
     # Snapshot 2 lists the parts of snapshot 1, those in files and those inside its manifest.
     Fixture(
         "reused",
@@ -301,6 +375,16 @@ FIXTURES = (
         finish=reuse,
     ),
     Fixture("finished", graphs.plain, []),
+    # Two generations of claim 1 are restored; claim 2 adds two, of which the second is of one subtask only.
+    Fixture(
+        "keyed",
+        graphs.keyed,
+        [
+            *(*words(0, 1, 1), *snapshot(1), *words(1, 0), *snapshot(2)),
+            *(Crash("visits"), Quiesce(), *words(1, 0), *snapshot(1), *words(0), *snapshot(2)),
+        ],
+    ),
+    replace(_CLAIMS, name="lists", finish=add_lists),
 )
 
 
@@ -313,4 +397,4 @@ def write(fixtures: Sequence[Fixture], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(FIXTURES, FORMAT_1)
+    write(FIXTURES, FORMAT_2)

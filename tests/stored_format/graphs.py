@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cutline import Graph, Subtask
 from tests.stored_format import nodes
-from tests.stored_format.nodes import Blob, Collected, Items, Keeper, Point, Tally
+from tests.stored_format.nodes import Blob, Collected, Gatherer, Items, Point, Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,14 +29,14 @@ def plain() -> Graph:
 def channel_state() -> Graph:
     """A source of all that a frame can hold, and a node that passes messages on."""
     items = (1, "two", None, 4.5, b"six", {"seven": [7]}, [8, (9,)], ("flat", 10), ("flat", 11), ("nested", [12]), -13)
-    graph = Graph("channel-state").add("source", Items(*items)).add("keeper", Keeper()).add("out", Collected())
+    graph = Graph("channel-state").add("source", Items(*items)).add("keeper", Gatherer()).add("out", Collected())
     return graph.connect("source", "keeper").connect("keeper", "out")
 
 
 def together() -> Graph:
     """A source that sends lists with `Context.sendAll`."""
     items = ([("a", 1), ("b", 2), ("c", 3)], [("d", [4]), ("e", [5])], [6, "seven", None], [("f", 8), ("g", 9)])
-    graph = Graph("together").add("source", nodes.Bundles(*items)).add("keeper", Keeper()).add("out", Collected())
+    graph = Graph("together").add("source", nodes.Bundles(*items)).add("keeper", Gatherer()).add("out", Collected())
     return graph.connect("source", "keeper").connect("keeper", "out")
 
 
@@ -46,7 +46,7 @@ def batches() -> Graph:
     graph = Graph("batches").add("source", Items(*items))
     aggregates = {"rows": ("length", "count"), "sum": ("length", "sum"), "mean": ("length", "mean")}
     partial = nodes.PartialTotals("word", aggregates=aggregates, rows=3, seconds=1.0)
-    graph.add("keeper", nodes.BatchKeeper()).add("partial", partial)
+    graph.add("keeper", nodes.BatchGatherer()).add("partial", partial)
     graph.add("totals", nodes.Totals("word", aggregates=aggregates)).add("out", Collected())
     schema = "word string, length long"
     graph.connect("source", "keeper", schema=schema).connect("keeper", "partial", schema=schema)
@@ -107,14 +107,16 @@ def chance() -> Graph:
 def pickled() -> Graph:
     """Values that MessagePack lacks, as messages and in a state."""
     items = (Point(1, 2), nodes.Order(3, ("tea", "milk")), {4, 5}, complex(6, 7))
-    kept = Keeper(datetime.date(1985, 2, 1), frozenset({8}), 1 << 70, {"inner": Point(9, 10)}, Subtask("out"))
+    kept = Gatherer(datetime.date(1985, 2, 1), frozenset({8}), 1 << 70, {"inner": Point(9, 10)}, Subtask("out"))
     graph = Graph("pickled").add("source", Items(*items)).add("keeper", kept).add("out", Collected())
     return graph.connect("source", "keeper").connect("keeper", "out")
 
 
 def large() -> Graph:
-    """A state of large bytes, a large batch, and a value with large memory: each stands beside the state."""
+    """States of large bytes and a large batch, of a value with large memory, and of a large pickle with such a one."""
     size = 64 * 1024
-    kept = Keeper(bytes(size), pa.record_batch({"zero": pa.array([0] * (size // 8))}), Blob(bytes(size)), "small")
-    graph = Graph("large").add("numbers", Items(1, 2)).add("keeper", kept).add("out", Collected())
-    return graph.connect("numbers", "keeper").connect("keeper", "out")
+    plain = Gatherer(bytes(size), pa.record_batch({"zero": pa.array([0] * (size // 8))}), "small")
+    graph = Graph("large").add("numbers", Items(1, 2)).add("keeper", plain).add("blob", Gatherer(Blob(bytes(size))))
+    graph.add("objects", Gatherer(Blob(bytes(size)), ("z" * size,))).add("out", Collected())
+    graph.connect("numbers", "keeper").connect("keeper", "blob").connect("blob", "objects")
+    return graph.connect("objects", "out")

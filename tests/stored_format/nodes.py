@@ -52,7 +52,7 @@ class Blob:
 
 
 class Items(Source):
-    """Sends its items in order. Its state is one number, as that of a `ListSource` was in format 1."""
+    """Sends its items in order. Its state is one number, so that it has no partitions."""
 
     guarantee = "exactly_once"
 
@@ -103,7 +103,7 @@ class Bundles(Source):
 
 
 class Collected(ListSink):
-    """Gathers messages, in two phases. Its state is a list, as that of a `ListSink` was in format 1."""
+    """Gathers messages, in two phases. Its state is always a list."""
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         return self.rows
@@ -134,7 +134,7 @@ class Tally(Node):
         self.count = state["count"]
 
 
-class Keeper(Node):
+class Gatherer(Node):
     """Passes messages on and keeps all of them, or what it was given, as its state."""
 
     def __init__(self, *kept: Any) -> None:
@@ -151,7 +151,7 @@ class Keeper(Node):
         self.kept = list(state)
 
 
-class BatchKeeper(Node):
+class BatchGatherer(Node):
     """Keeps batches as its state and passes them on."""
 
     def __init__(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from cutline.snapshot.stored.certificate import ListEntry
 from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
 from tests.snapshot.mending.mended_runs import RUN, in_memory, opened, simulated
-from tests.stored_format.generate import FIXTURES, FORMAT_1
-from tests.stored_format.generate_2 import FIXTURES_2, FORMAT_2
+from tests.stored_format.generate import FIXTURES, FORMAT_2, Fixture
 
 _ALL = Opening(raw=False, trusted=True)
 
@@ -195,16 +193,10 @@ def _clipped(entries: tuple[ListEntry, ...], lo: int, hi: int) -> tuple[ListEntr
     return tuple(each for each in inside if each.lo < each.hi)
 
 
-def _fixtures() -> Iterator[Any]:
-    for folder, fixtures in ((FORMAT_1, FIXTURES), (FORMAT_2, FIXTURES_2)):
-        for fixture in fixtures:
-            yield pytest.param(folder, fixture, id=f"{folder.name}-{fixture.name}")
-
-
-@pytest.mark.parametrize(("folder", "fixture"), [*_fixtures()])
-def test_every_stored_fixture_can_be_read(folder: Any, fixture: Any) -> None:
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda fixture: fixture.name)
+def test_every_stored_fixture_can_be_read(fixture: Fixture) -> None:
     """Messages of each kind, batches too, are those of the reader of `Snapshot`, and so are states."""
-    store = RunStore(FileSystemBackend(folder / fixture.name), fixture.graph().name)
+    store = RunStore(FileSystemBackend(FORMAT_2 / fixture.name), fixture.graph().name)
     for snapshot_id in store.manifests():
         stored = store.read_snapshot(snapshot_id, Codec())
         if fixture.name == "lists" and stored.id > 2_000_001:
@@ -227,7 +219,7 @@ def _plain(texts: list[str]) -> list[str]:
 
 def test_pickles_are_opened_only_when_trusted() -> None:
     """Without trust a pickled object is null beside its bytes, and the messages around it are shown."""
-    store = RunStore(FileSystemBackend(FORMAT_1 / "pickled"), "pickled")
+    store = RunStore(FileSystemBackend(FORMAT_2 / "pickled"), "pickled")
     stored = store.read_snapshot(store.manifests()[-1], Codec())
     messages = of_kind(rows_of(stored), "received", "sent")
     safe = of_kind(rows_of(stored, opening=Opening(raw=False, trusted=False)), "received", "sent")

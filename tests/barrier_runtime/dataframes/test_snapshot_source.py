@@ -15,8 +15,7 @@ from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.stored.signed import SignedBackend
 from tests.snapshot.mending.mended_runs import RUN, opened, simulated
-from tests.stored_format.generate import FORMAT_1
-from tests.stored_format.generate_2 import FORMAT_2
+from tests.stored_format.generate import FORMAT_2
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,9 +97,9 @@ def test_sql_finds_a_message_in_flight(spark: SparkSession, folder: str) -> None
 
 
 @pytest.mark.parametrize("fixture", ["channel_state", "batches", "timers", "pickled", "large_state"])
-def test_older_snapshots_and_batches(spark: SparkSession, folder: str, fixture: str) -> None:
-    """Format 1 too, without any pickle opened: raw bytes are the same as with values."""
-    path = str(FORMAT_1 / fixture)
+def test_raw_rows_of_stored_fixtures(spark: SparkSession, folder: str, fixture: str) -> None:
+    """Without any pickle opened, the bytes are the same as with values."""
+    path = str(FORMAT_2 / fixture)
     frame, raw = read(spark, path).drop("value", "key"), read(spark, path, raw="true").drop("value", "key")
     if fixture == "batches":
         frame, raw = frame.drop("value_bytes"), raw.drop("value_bytes")
@@ -110,7 +109,7 @@ def test_older_snapshots_and_batches(spark: SparkSession, folder: str, fixture: 
 
 def test_pickles_need_trust(spark: SparkSession, folder: str) -> None:
     """Without trust an object is null beside its bytes."""
-    path = str(FORMAT_1 / "pickled")
+    path = str(FORMAT_2 / "pickled")
     counts = [
         read(spark, path, trusted=trusted).where("kind IN ('sent', 'received') AND value IS NULL").count()
         for trusted in ("true", "false")
