@@ -27,14 +27,9 @@ from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 PART_MAGIC = b"CLPT"
 MANIFEST_MAGIC = b"CLMF"
 
-#: Version of parts and manifests. Raise it when the content of either changes its meaning. All lower versions are read.
-FORMAT_VERSION = 2
-
-#: Version of all other records. Claims, bases, aborted records, checkpoints and pins stay at 1, because an older
-#: program must see that the run has another owner.
-FENCE_VERSION = 1
-
-_VERSIONS = {PART_MAGIC: FORMAT_VERSION, MANIFEST_MAGIC: FORMAT_VERSION}
+#: {kind of record: format version of its content}; a kind that is not here has version 1. Raise the version of a kind
+#: when its content changes its meaning. Files of any other version are refused.
+_VERSIONS = {PART_MAGIC: 2, MANIFEST_MAGIC: 2}
 
 #: First bytes of a signed file, whose envelope only a holder of the signing key reads (`snapshot.stored.signed`).
 SIGNED_MAGIC = b"CLSG"
@@ -49,7 +44,7 @@ ENVELOPE_BYTES = _PREFIX.size + _CHECKSUM_BYTES
 def seal(magic: bytes, chunks: Sequence[Buffer]) -> list[Buffer]:
     """Put an envelope in front of `chunks`. Chunks are taken by reference and never copied."""
     views = [memoryview(chunk).cast("B") for chunk in chunks]
-    prefix = _PREFIX.pack(magic, _newest(magic), sum(view.nbytes for view in views))
+    prefix = _PREFIX.pack(magic, _version(magic), sum(view.nbytes for view in views))
     return [prefix + _digest(prefix, views), *chunks]
 
 
@@ -89,10 +84,9 @@ def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
     content = view[ENVELOPE_BYTES:]
     if _digest(bytes(view[: _PREFIX.size]), [content]) != seal_of(view):
         raise SnapshotCorrupt(f"{name}: checksum over offsets 0 to {end} does not match the one at {_PREFIX.size}")
-    if not 1 <= version <= _newest(magic):
-        reads = " and ".join(map(str, range(1, _newest(magic) + 1)))
+    if version != _version(magic):
         raise RestoreRefused(
-            f"{name}: format version {version}, but this Cutline reads {reads}; use a release that reads it"
+            f"{name}: format version {version}, but this Cutline reads {_version(magic)}; use a release that reads it"
         )
     return content
 
@@ -143,9 +137,9 @@ def unpack_plain(content: Buffer, name: str) -> object:
         raise SnapshotCorrupt(f"{name}: offset {ENVELOPE_BYTES}: no MessagePack value: {error}") from error
 
 
-def _newest(magic: bytes) -> int:
-    """Return the format version in which records of a kind are written."""
-    return _VERSIONS.get(magic, FENCE_VERSION)
+def _version(magic: bytes) -> int:
+    """Return the format version of a kind of record."""
+    return _VERSIONS.get(magic, 1)
 
 
 def _digest(prefix: bytes, views: Sequence[memoryview]) -> bytes:

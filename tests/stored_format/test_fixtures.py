@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import msgpack
 import pyarrow as pa
 import pytest
+import xxhash
 
 from cutline import FileSystemBackend, MemoryBackend, Subtask
 from cutline.snapshot.channel.frame import PayloadKind
@@ -21,6 +23,7 @@ from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.partitions import with_partitions
 from cutline.snapshot.stored import keys
 from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.envelope import ENVELOPE_BYTES
 from cutline.snapshot.stored.history import Base, Claim
 from cutline.snapshot.stored.manifest import Aborted, Manifest
 from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
@@ -206,6 +209,49 @@ def test_a_reused_part_is_kept() -> None:
     assert any(path is not None for path in paths)
     assert any(path is None for path in paths)
     assert {handle.snapshot_id for record in new.records for handle in record.handles} == {1_000_001}
+
+
+# ---------------------------------------------------------------- other formats
+
+
+def of_version(data: bytes, version: int) -> bytes:
+    """A file whose first record says that it is of another version, and is whole."""
+    end = ENVELOPE_BYTES + int.from_bytes(data[6:14], "big")
+    prefix, content = data[:4] + version.to_bytes(2, "big") + data[6:14], data[ENVELOPE_BYTES:end]
+    return prefix + xxhash.xxh3_128_digest(prefix + content) + content + data[end:]
+
+
+#: One file of each kind, by its first bytes.
+KINDS = {data[:4]: path for path, data in stored("claims").items()}
+
+
+@pytest.mark.parametrize("is_older", [True, False], ids=["older", "newer"])
+@pytest.mark.parametrize("magic", KINDS, ids=bytes.decode)
+def test_a_file_of_another_version_is_refused(magic: bytes, is_older: bool) -> None:
+    """By the name of the file, the version that it has, and the version that is read. No other file is at fault."""
+    files, path = stored("claims"), KINDS[magic]
+    expected = 2 if magic in (b"CLPT", b"CLMF") else 1
+    found = expected - 1 if is_older else expected + 1
+    files[path] = of_version(files[path], found)
+    says = (
+        re.escape(path.removeprefix("prepared/")) + rf".*: format version {found}, but this Cutline reads {expected}; "
+    )
+    backend = MemoryBackend()
+    for each, data in files.items():
+        backend.put_if_absent(each, [data])
+    problems = verify_run(backend, "prepared").problems
+    assert problems and all(re.search(says, each) for each in problems)
+
+
+def test_no_run_is_restored_from_a_part_of_another_version() -> None:
+    """The run fails with the same words, and leaves the files as they are."""
+    files, path = stored("claims"), KINDS[b"CLPT"]
+    files[path] = of_version(files[path], 1)
+    before = dict(files)
+    history = Simulator(graphs.prepared(), [], files=files).finish()
+    assert history.outcome is Outcome.FAILED
+    assert "format version 1, but this Cutline reads 2; use a release that reads it" in history.reason
+    assert before.items() <= files.items()
 
 
 # ---------------------------------------------------------------- all that the format has

@@ -265,8 +265,7 @@ def test_enums() -> None:
 
 
 def test_constants() -> None:
-    """Magic numbers of files, the versions, and the number of key groups."""
-    assert (envelope.FORMAT_VERSION, envelope.FENCE_VERSION) == (2, 1)
+    """Magic numbers of files, and the number of key groups."""
     magics = (
         envelope.PART_MAGIC,
         envelope.MANIFEST_MAGIC,
@@ -280,7 +279,7 @@ def test_constants() -> None:
 
 
 def test_the_version_of_each_kind_of_file(tmp_path: Path) -> None:
-    """Parts and manifests are of format 2. All else is of format 1, because an older program must see the fence."""
+    """Parts and manifests are of format 2, and all else of format 1."""
     store = run_store.RunStore(FileSystemBackend(tmp_path, inlineBytesMax=0), sample.RUN)
     claim = Claim(6_000_001, "A", "A1")
     assert store.take_claim(claim) and store.write_base(Base(claim.number, None))
