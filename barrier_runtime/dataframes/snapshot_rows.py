@@ -241,13 +241,8 @@ def _state_rows(piece: StatePiece, of: Read, codec: Codec, opening: Opening) -> 
     else:
         shown = {} if opening.raw else fields
         yield {**at, "kind": "state", "value": _shown(shown), "value_bytes": bytes(body)}
-    for time, key in fields.get("timers", ()):  # with keys in a snapshot of format 1 only
-        yield {
-            **at,
-            "kind": "timer",
-            "key": None if key is None or opening.raw else text_of_key(key),
-            "sub": text_of_value(time),
-        }
+    for time, _ in fields.get("timers", ()):
+        yield {**at, "kind": "timer", "sub": text_of_value(time)}
 
 
 def _shown(fields: dict[str, Any]) -> str | None:

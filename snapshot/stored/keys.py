@@ -22,7 +22,7 @@ module of a class with a new field cannot be imported before the field has a key
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -144,8 +144,6 @@ EDGE: Final = {
     "on_error": "on_error",
 }
 
-EDGE_BEFORE: Final = {"partitioning": "spread"}  #: fields of an edge that have another key in format 1
-
 ALIGNMENT: Final = {"aligned": "aligned", "timeout": "timeout"}
 
 COMPONENT: Final = {"nodes": "nodes", "cyclic": "cyclic"}
@@ -189,12 +187,9 @@ class StoredMap(Generic[T]):
     record : type
         A data class.
     keys : mapping of str to str
-        The stored key of each field. A field that is None by default is not stored while it is None, so that stored
-        bytes differ from format 1 only where there is something to say.
+        The stored key of each field. A field that is None by default is not stored while it is None.
     write, read : mapping of str to callable
         Converters of the fields whose stored form differs from their value.
-    before : mapping of str to str
-        The keys of fields that had another key in an older format. They are read, and never written.
     """
 
     def __init__(
@@ -204,19 +199,16 @@ class StoredMap(Generic[T]):
         *,
         write: Mapping[str, Convert] = {},
         read: Mapping[str, Convert] = {},
-        before: Mapping[str, str] = {},
     ) -> None:
         declared = fields(record)  # type: ignore[arg-type]  # mypy has no word for data classes
         _check(record, [field.name for field in declared], list(keys))
         assert len(dict.fromkeys(keys.values())) == len(keys), f"two fields of {record.__name__} have one key"
-        assert {*write, *read, *before} <= {*keys}
+        assert {*write, *read} <= {*keys}
         self._record = record
-        self._before = {old: keys[field] for field, old in before.items()}
         self._write = [(field, key, write.get(field)) for field, key in keys.items()]
         self._read = {key: (field, read.get(field)) for field, key in keys.items()}
-        self._key = dict(keys)
-        self._needed = [field.name for field in declared if field.default is MISSING]
         self._optional = frozenset(field.name for field in declared if field.default is None)
+        self._needed = [key for field, key in keys.items() if field not in self._optional]
 
     def write(self, record: T) -> dict[str, Any]:
         """Return the record as plain data, in the order of the keys."""
@@ -227,7 +219,7 @@ class StoredMap(Generic[T]):
         }
 
     def read(self, stored: Any) -> T:
-        """Return the record of plain data from `write`. The key of a field with a default may be missing.
+        """Return the record of plain data from `write`. The key of a field that is None by default may be missing.
 
         Raises
         ------
@@ -238,14 +230,11 @@ class StoredMap(Generic[T]):
             raise TypeError(f"a {self._record.__name__} is stored as a map, not as {type(stored).__name__}")
         values: dict[str, Any] = {}
         for key, value in stored.items():
-            known = self._before.get(key, key)
-            if known not in self._read:
+            if key not in self._read:
                 raise TypeError(f"a stored {self._record.__name__} has a key {key!r}, which this Cutline does not know")
-            field, convert = self._read[known]
-            if field in values:
-                raise TypeError(f"a stored {self._record.__name__} has {known!r} twice, also as {key!r}")
+            field, convert = self._read[key]
             values[field] = value if convert is None else convert(value)
-        if missing := [self._key[field] for field in self._needed if field not in values]:
+        if missing := [key for key in self._needed if key not in stored]:
             raise TypeError(f"a stored {self._record.__name__} has no {', '.join(missing)}")
         return self._record(**values)
 

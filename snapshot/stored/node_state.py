@@ -5,7 +5,6 @@ Stored as one MessagePack map, so that a reader without the user's classes can s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +18,14 @@ from cutline.snapshot.stored.keys import StoredMap
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The state part of one subtask. New fields need a default, because snapshots outlive code."""
+    """The state part of one subtask. A new field is None by default, because snapshots outlive code."""
 
     #: return value of `Node.snapshotState`; None for a node without that method
     state: Any
     #: `Random.getstate()`, or None if the node used no random numbers
     random: Any
-    #: [(seconds at which the timer fires, None)] of the timers without a key, in the order in which they fire; in a
-    #: snapshot of format 1 also timers with keys
-    timers: list[tuple[float, Any]]
+    #: [(seconds at which the timer fires, None)] of the timers without a key, in the order in which they fire
+    timers: list[tuple[float, None]]
     #: `Context.now` at the cut, in seconds; never goes back
     now: float
     #: inputs whose end was processed: [(source node, source index)]
@@ -74,9 +72,7 @@ def _write_pairs(pairs: list[tuple[int, Any]]) -> list[list[Any]]:
 
 
 def _read_pairs(stored: Any) -> list[tuple[int, Any]]:
-    """Read the pairs. Format 1 has a map."""
-    pairs = stored.items() if isinstance(stored, Mapping) else stored
-    return [(snapshot_id, value) for snapshot_id, value in pairs]
+    return [(snapshot_id, value) for snapshot_id, value in stored]
 
 
 _NODE_STATE = StoredMap(

@@ -286,7 +286,7 @@ def read_groups(stored: Any) -> tuple[int, int]:
     return lo, hi
 
 
-#: Stored form of handles in the manifest. The oldest manifests have no offsets, because each part had its own file.
+#: Stored form of handles in the manifest.
 HANDLE = StoredMap(
     Handle,
     keys.HANDLE,

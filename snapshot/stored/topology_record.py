@@ -17,7 +17,6 @@ _EDGE = StoredMap(
     keys.EDGE,
     write={"partitioning": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
     read={"partitioning": Partitioning, "alignment": _ALIGNMENT.read},
-    before=keys.EDGE_BEFORE,
 )
 _COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
 _TOPOLOGY = StoredMap(

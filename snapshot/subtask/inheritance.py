@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutline.snapshot.channel.partitioning import key_group
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import Subtask
@@ -51,7 +50,7 @@ class Donation:
     changes: tuple[tuple[bool, memoryview], ...]
 
 
-def united(donors: Donors, states: Sequence[NodeState], groups: range) -> NodeState:
+def united(donors: Donors, states: Sequence[NodeState]) -> NodeState:
     """Return the state of a taker, without the own state of the node.
 
     Parameters
@@ -59,16 +58,12 @@ def united(donors: Donors, states: Sequence[NodeState], groups: range) -> NodeSt
     donors : Donors
     states : sequence of NodeState
         The decoded state parts, in the order of donors.
-    groups : range
-        Key groups of the taker.
     """
     inherited = [state for donor, state in zip(donors.donors, states, strict=True) if donor.is_inherited]
-    # A snapshot of format 1 holds timers with keys here too.
-    keyed = [(at, key) for state in states for at, key in state.timers if key is not None and key_group(key) in groups]
     return NodeState(
         state=None,
         random=None,
-        timers=[*((at, None) for state in inherited for at, key in state.timers if key is None), *keyed],
+        timers=[timer for state in inherited for timer in state.timers],
         now=max((state.now for state in states), default=0.0),
         ended_inputs=[],  # all inputs are reshaped, and restored with their ends
         exhausted=donors.is_exhausted,

@@ -222,7 +222,7 @@ class SubtaskMachine:
         states = [self._decoded(donor.state) for donor in donors.donors]
         donations += [Donation(each.state, donor.own) for each, donor in zip(states, donors.donors, strict=True)]
         self.context.seed_random(donors.seed)
-        return united(donors, states, self.context.keyGroups)
+        return united(donors, states)
 
     def _decoded(self, state: bytes | memoryview) -> NodeState:
         try:

@@ -71,12 +71,8 @@ class Timers:
         self._cold: ColdTimers | None = None
 
     def attach(self, cold: ColdTimers) -> None:
-        """Let a tier keep keyed timers outside memory. Called before the first event."""
+        """Let a tier keep keyed timers outside memory. Called before the first keyed timer."""
         self._cold = cold
-        for at, key in [timer for timer in self._registered if timer[1] is not NO_KEY]:
-            if not cold.is_near(at, key):
-                del self._registered[at, key]
-                cold.add(at, key)
 
     def register(self, at: float, key: Any) -> None:
         """Register a timer that fires at `at` (seconds since the epoch) for `key`, which may be `NO_KEY`."""
@@ -153,13 +149,10 @@ class Timers:
         """Return the timers without a key, in the order in which they fire."""
         return [(at, None) for at in sorted(self._keyless)]
 
-    def restore(self, state: Iterable[tuple[float, Any]]) -> None:
-        """Register the timers that `state` returned.
-
-        A snapshot of format 1 holds timers with keys here too. They are changed rows, because no older row holds them.
-        """
-        for at, key in state:
-            self.register(at, NO_KEY if key is None else key)
+    def restore(self, state: Iterable[tuple[float, None]]) -> None:
+        """Register the timers that `state` returned."""
+        for at, _ in state:
+            self.register(at, NO_KEY)
 
     def restore_rows(self, rows: Iterable[tuple[Any, float]]) -> None:
         """Register the timers that rows hold: pairs of key and time."""

@@ -218,7 +218,7 @@ def test_keyed_timers_are_rows() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_timers_come_back_from_rows(count: int) -> None:
-    """Restored timers are no changed rows; those of a state part of format 1 are, because no row holds them."""
+    """Restored timers are no changed rows, and a timer without a key has no row."""
     first = KeyedSubtask()
     segments: list[Any] = []
     for number in range(count):
@@ -229,9 +229,9 @@ def test_timers_come_back_from_rows(count: int) -> None:
     second = KeyedSubtask(segments=segments)
     assert second.capture() is None
     assert [second.timers.pop_due(9.0) for _ in range(count)] == [(float(number), "k") for number in range(count)]
-    second.timers.restore([(5.0, "old"), (6.0, None)])
+    second.timers.restore([(6.0, None)])
     assert second.timers.state() == [(6.0, None)]
-    assert second.rows() == {"#timers": {"k": dict.fromkeys(map(float, range(count))), "old": {5.0: True}}}
+    assert second.rows() == {"#timers": {"k": dict.fromkeys(map(float, range(count)))}}
 
 
 def test_unused_sets_are_freed_in_steps() -> None:

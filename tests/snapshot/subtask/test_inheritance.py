@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutline.snapshot.channel.partitioning import donors_of, groups_of, heir_of, key_group
+from cutline.snapshot.channel.partitioning import donors_of, heir_of
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.subtask.inheritance import Donor, Donors, united
@@ -27,31 +27,21 @@ def donors(*is_inherited: bool, is_ended: bool = False, is_exhausted: bool = Fal
 def test_prepared_output_of_all_donors_is_committed() -> None:
     """As pairs, donor after donor: two donors have a value for the same snapshot, and none may hide the other."""
     states = [replace(FRESH, uncommitted=[(3, "a"), (5, "b")]), replace(FRESH, uncommitted=[(3, "c")])]
-    assert united(donors(True, True), states, range(9)).uncommitted == [(3, "a"), (5, "b"), (3, "c")]
-    assert united(donors(False, True), states, range(9)).uncommitted == [(3, "c")]
+    assert united(donors(True, True), states).uncommitted == [(3, "a"), (5, "b"), (3, "c")]
+    assert united(donors(False, True), states).uncommitted == [(3, "c")]
 
 
 def test_timers_without_a_key_go_to_the_heir() -> None:
     """Those of a donor that has another heir do not."""
     states = [replace(FRESH, timers=[(1.0, None), (2.0, None)]), replace(FRESH, timers=[(1.5, None)])]
-    assert united(donors(False, True), states, range(9)).timers == [(1.5, None)]
-    assert united(donors(True, True), states, range(9)).timers == [(1.0, None), (2.0, None), (1.5, None)]
-
-
-def test_timers_with_keys_of_format_1_go_to_the_owner_of_the_key() -> None:
-    """Whoever is the heir: a snapshot of format 1 has them in its state, and not in lists."""
-    states = [replace(FRESH, timers=[(float(key), key) for key in range(20)]), FRESH]
-    halves = [range(0, 16_384), range(16_384, 32_768)]
-    found = [united(donors(False, True), states, half).timers for half in halves]
-    assert sorted(found[0] + found[1]) == states[0].timers
-    for timers, half in zip(found, halves, strict=True):
-        assert timers and all(key_group(key) in half for _, key in timers)
+    assert united(donors(False, True), states).timers == [(1.5, None)]
+    assert united(donors(True, True), states).timers == [(1.0, None), (2.0, None), (1.5, None)]
 
 
 def test_time_goes_on_from_the_latest_donor() -> None:
     """It never goes back, for no key."""
-    assert united(donors(True, False), [replace(FRESH, now=3.0), replace(FRESH, now=7.5)], range(9)).now == 7.5
-    assert united(donors(), [], range(9)).now == 0.0
+    assert united(donors(True, False), [replace(FRESH, now=3.0), replace(FRESH, now=7.5)]).now == 7.5
+    assert united(donors(), []).now == 0.0
 
 
 def test_what_belongs_to_one_instance_is_not_taken_over() -> None:
@@ -60,27 +50,25 @@ def test_what_belongs_to_one_instance_is_not_taken_over() -> None:
         FRESH,
         state=["own"], random=(1,), ended_inputs=[("a", 0)], exhausted=True, ended=True, partitioners={"b": 3},
     )  # fmt: skip
-    found = united(donors(True), [state], range(9))
+    found = united(donors(True), [state])
     assert found == FRESH
-    found = united(donors(True, is_ended=True, is_exhausted=True), [FRESH], range(9))
+    found = united(donors(True, is_ended=True, is_exhausted=True), [FRESH])
     assert (found.ended, found.exhausted) == (True, True)
 
 
 @settings(max_examples=scaled(60), deadline=None)
 @given(before=st.integers(1, 6), now=st.integers(1, 6), data=st.data())
 def test_over_all_takers_everything_is_there_once(before: int, now: int, data: st.DataObject) -> None:
-    """Timers with and without keys, and prepared output."""
+    """Timers without keys, and prepared output."""
     states = []
     for old in range(before):
-        keys = data.draw(st.lists(st.integers(0, 50), max_size=4, unique=True))
-        timers: list[tuple[float, Any]] = [(key / 8, key) for key in keys if key_group(key) in groups_of(old, before)]
-        timers += [(100.0 + old + place / 8, None) for place in range(data.draw(st.integers(0, 2)))]
+        timers = [(100.0 + old + place / 8, None) for place in range(data.draw(st.integers(0, 2)))]
         prepared = [(number, f"{old}/{number}") for number in range(data.draw(st.integers(0, 2)))]
         states.append(replace(FRESH, timers=timers, uncommitted=prepared))
     found: Counter[Any] = Counter()
     for index in range(now):
         of = donors_of(index, before, now)
         is_heir = donors(*(heir_of(old, before, now) == index for old in of))
-        each = united(is_heir, [states[old] for old in of], groups_of(index, now))
+        each = united(is_heir, [states[old] for old in of])
         found.update([*each.timers, *each.uncommitted])
     assert found == Counter(what for state in states for what in [*state.timers, *state.uncommitted])

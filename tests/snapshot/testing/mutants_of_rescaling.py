@@ -67,8 +67,8 @@ def last_prepared_output_wins(patch: Patch) -> None:
 def _change_uncommitted(patch: Patch, change: Any) -> None:
     united = inheritance.united
 
-    def mutant(donors: Any, states: Sequence[NodeState], groups: range) -> NodeState:
-        found = united(donors, states, groups)
+    def mutant(donors: Any, states: Sequence[NodeState]) -> NodeState:
+        found = united(donors, states)
         return replace(found, uncommitted=change(found.uncommitted))
 
     patch.setattr(machine, "united", mutant)
@@ -77,12 +77,9 @@ def _change_uncommitted(patch: Patch, change: Any) -> None:
 def keyless_timers_given_to_every_taker(patch: Patch) -> None:
     united = inheritance.united
 
-    def mutant(donors: Any, states: Sequence[NodeState], groups: range) -> NodeState:
+    def mutant(donors: Any, states: Sequence[NodeState]) -> NodeState:
         everyone = tuple(replace(donor, is_inherited=True) for donor in donors.donors)
-        return replace(
-            united(donors, states, groups),
-            timers=united(replace(donors, donors=everyone), states, groups).timers,
-        )
+        return replace(united(donors, states), timers=united(replace(donors, donors=everyone), states).timers)
 
     patch.setattr(machine, "united", mutant)
 
