@@ -10,7 +10,7 @@ itself, and refuses by these lines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -46,9 +46,9 @@ class NodeLine:
     version: int | None  #: `stateVersion` now; None for a removed node
     state_bytes: int  #: stored bytes of all state but rows of keyed state
     row_bytes: int  #: stored bytes of keyed state, with older values of rows that changed
-    rows: int | None  #: stored rows in these bytes; None where an older Cutline stored some of them
+    rows: int  #: stored rows in these bytes
     moved_bytes: int  #: about so many of `row_bytes` go to another subtask
-    moved_rows: int | None  #: about so many of `rows` go to another subtask
+    moved_rows: int  #: about so many of `rows` go to another subtask
 
     def __str__(self) -> str:
         facts = [
@@ -136,8 +136,8 @@ def _both(before: object, now: object) -> str:
     return f"{before} -> {now}"
 
 
-def _amount(rows: int | None, size: int) -> str:
-    return f"{size:,} bytes" if rows is None else f"{rows:,} rows ({size:,} bytes)"
+def _amount(rows: int, size: int) -> str:
+    return f"{rows:,} rows ({size:,} bytes)"
 
 
 # ---------------------------------------------------------------- lines
@@ -210,7 +210,7 @@ def _node_line(
     handles = [handle for record in records for handle in (record.state, *(record.own or ()))]
     entries = [(record.subtask.index, entry) for record in records for entry in record.rows or ()]
     counts = [_counts(entry) for _, entry in entries]
-    moved: list[tuple[int | None, int]] = []
+    moved: list[tuple[int, int]] = []
     if now is not None and before is not None and now.parallelism != before.parallelism:
         moved = [_moved(index, entry, now.parallelism) for index, entry in entries]
     return NodeLine(
@@ -223,28 +223,21 @@ def _node_line(
         version=None if now is None else now.state_version,
         state_bytes=sum(handle.size for handle in handles),
         row_bytes=sum(size for _, size in counts),
-        rows=_sum(rows for rows, _ in counts),
+        rows=sum(rows for rows, _ in counts),
         moved_bytes=sum(size for _, size in moved),
-        moved_rows=_sum(rows for rows, _ in moved),
+        moved_rows=sum(rows for rows, _ in moved),
     )
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
-    found = list(counts)
-    known = [count for count in found if count is not None]
-    return sum(known) if len(known) == len(found) else None
-
-
-def _counts(entry: ListEntry, groups: int | None = None) -> tuple[int | None, int]:
+def _counts(entry: ListEntry, groups: int | None = None) -> tuple[int, int]:
     """Return rows and bytes of `groups` key groups of an entry, or of its clip. Rows lie evenly in key groups."""
-    assert entry.handle.groups is not None
+    assert entry.handle.groups is not None and entry.handle.rows is not None
     lo, hi = entry.handle.groups
     share = ((entry.hi - entry.lo) if groups is None else groups) / (hi - lo)
-    rows = None if entry.handle.rows is None else round(entry.handle.rows * share)
-    return rows, round(entry.handle.size * share)
+    return round(entry.handle.rows * share), round(entry.handle.size * share)
 
 
-def _moved(index: int, entry: ListEntry, parallelism: int) -> tuple[int | None, int]:
+def _moved(index: int, entry: ListEntry, parallelism: int) -> tuple[int, int]:
     """Return about how much of an entry goes to a subtask of another index."""
     groups = groups_of(index, parallelism) if index < parallelism else range(0)
     stays = max(0, min(entry.hi, groups.stop) - max(entry.lo, groups.start))

@@ -63,12 +63,11 @@ class NodeSpec:
     is_sink: bool
     guarantee: str | None  #: level of a source or sink; None for other nodes
     class_name: str  #: ``module.Class``, for human readers
-    #: the node has an `onEnd` that must be called once; None: it has not, and in old snapshots
-    acts_on_end: bool | None = None
+    acts_on_end: bool | None = None  #: the node has an `onEnd` that must be called once; None: it has not
     formerly: str | None = None  #: name of the node in older snapshots, from which this node takes over; None: none
     raised_version: int | None = None  #: `Node.stateVersion` of the states that the node writes; None: 1
     migrations: tuple[str, ...] | None = None  #: hooks with which the node reads states of older versions; None: none
-    is_aggregate: bool | None = None  #: the node keeps totals in a store (PROTOCOL 13); None: not, and in old snapshots
+    is_aggregate: bool | None = None  #: the node keeps totals in a store (PROTOCOL 13); None: not
 
     @property
     def state_version(self) -> int:

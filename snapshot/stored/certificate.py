@@ -44,9 +44,9 @@ class SubtaskStatus:
     outer_inputs_ended: bool
     #: ids of snapshots whose prepared output the subtask holds and does not know to be committed
     uncommitted: tuple[int, ...]
-    #: names of the partitions whose offsets the state holds; None for a node without partitions, and in old snapshots
+    #: names of the partitions whose offsets the state holds; None for a node without partitions
     partitions: tuple[str, ...] | None = None
-    #: how the node's own state can be divided; None without such state, and in old snapshots
+    #: how the node's own state can be divided; None without such state
     own_state: OwnStateKind | None = None
 
 

@@ -200,7 +200,7 @@ def _slug(handle: Handle) -> str:
 
 
 def _digest(handle: Handle) -> str:
-    # The subtask's repr when format 1 began. A part's path depends on this text, so the text never changes.
+    # A part's path depends on this text, so the text never changes.
     origin = f"({handle.run!r}, Subtask(node={handle.subtask.node!r}, index={handle.subtask.index!r}))"
     return xxhash.xxh3_128_hexdigest(origin.encode("utf-8", "backslashreplace"))
 

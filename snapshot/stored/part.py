@@ -80,15 +80,16 @@ class Handle:
     inline: bytes | None  #: the whole part, or None if the part is in a file
     offset: int = 0  #: byte of the file at which the part begins
     groups: tuple[int, int] | None = None  #: key groups [lo, hi) of a ROWS part; None for any other part
-    rows: int | None = None  #: rows of a ROWS part, for human readers; None for any other part, and in old snapshots
+    rows: int | None = None  #: rows of a ROWS part, for human readers; None for any other part
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.inline is None):
             raise ValueError("a part is either stored or inline")
         if (self.channel is None) == self.kind.is_of_channel:
             raise ValueError("a part holds either a state or what was on a channel")
-        if (self.groups is None) == (self.kind is PartKind.ROWS):
-            raise ValueError("a part has key groups exactly if it holds rows")
+        for found in (self.groups, self.rows):
+            if (found is None) == (self.kind is PartKind.ROWS):
+                raise ValueError("a part has key groups and a number of rows exactly if it holds rows")
         if self.groups is not None and not 0 <= self.groups[0] < self.groups[1]:
             raise ValueError(f"a part of no key groups: {self.groups}")
         if self.kind.is_listed and not 0 <= self.first <= self.last:
@@ -135,7 +136,7 @@ def rows_part(
     generations: tuple[int, int],
     groups: tuple[int, int],
     body: Sequence[Buffer],
-    rows: int | None = None,
+    rows: int,
 ) -> Part:
     """Encode a piece of a segment of `subtask`. `body` is taken by reference.
 
@@ -147,7 +148,7 @@ def rows_part(
         First and last generation of the segment. The first generation of a base is 0.
     groups : tuple of int
         Key groups [lo, hi) of the piece.
-    rows : int, optional
+    rows : int
         Number of rows in the piece, for human readers.
     """
     return _part(PartKind.ROWS, (run, incarnation, snapshot_id), subtask, generations, body, groups=groups, rows=rows)

@@ -29,7 +29,7 @@ def rows(
     """An inline piece of a segment. `piece` tells apart the pieces of a single key group."""
     body = f"rows {generations} {groups} {piece}".encode()
     snapshot_id = incarnation * 1_000_000 + generations[1]
-    return rows_part(sample.RUN, incarnation, snapshot_id, subtask, generations, groups, [body]).inline()
+    return rows_part(sample.RUN, incarnation, snapshot_id, subtask, generations, groups, [body], 1).inline()
 
 
 def own(subtask: Subtask, generations: tuple[int, int], incarnation: int = sample.INCARNATION) -> Handle:

@@ -128,7 +128,9 @@ def test_large_parts_of_a_snapshot_are_put_in_pieces(s3_backend: ObjectStoreBack
     for store in (s3_backend, SignedBackend(s3_backend, b"k" * 32)):
         files = PartFiles(store, type(store).__name__)
         (state,) = files.put_parts([state_part(files.run, 6, 6_000_001, sample.P, [LARGE])])
-        (rows,) = files.put_rows([rows_part(files.run, 6, 6_000_001, sample.P, (1, 1), (0, 9), [LARGE])], inline=False)
+        (rows,) = files.put_rows(
+            [rows_part(files.run, 6, 6_000_001, sample.P, (1, 1), (0, 9), [LARGE], 1)], inline=False
+        )
         for handle in (state, rows):
             assert _pieces_of(s3_backend, f"{run_folder(files.run)}/{handle.path}") == 3
             assert files.read_part(handle) == LARGE

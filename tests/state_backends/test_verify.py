@@ -135,7 +135,7 @@ def keyed_run() -> tuple[RunStore, Tampered, tuple[Handle, ...]]:
     store.take_claim(Claim(1, "o", "life"))
     store.write_base(Base(1, None))
     origin, half = (sample.RUN, 1, 1_000_001, sample.P), KEY_GROUPS // 2
-    made = [rows_part(*origin, (1, 1), each, [b"rows"]) for each in ((0, half), (half, KEY_GROUPS))]
+    made = [rows_part(*origin, (1, 1), each, [b"rows"], 1) for each in ((0, half), (half, KEY_GROUPS))]
     made += [own_part(*origin, (0, 0), [b"own"]), steps_part(*origin, (0, 0), [b"step"])]
     first, second, own, step = store.put_rows(made, inline=False)
     p, q = (replace(each, incarnation=1) for each in sample.records())
@@ -148,7 +148,7 @@ def test_pieces_are_proved_and_referenced() -> None:
     """A sound run has no problems, and none of its pieces is mentioned as unreferenced."""
     store, backend, _ = keyed_run()
     assert (verified(backend).problems, verified(backend).unreferenced) == ((), ())
-    store.put_rows([rows_part(sample.RUN, 1, 1_000_002, sample.P, (2, 2), (0, 9), [b"later"])], inline=False)
+    store.put_rows([rows_part(sample.RUN, 1, 1_000_002, sample.P, (2, 2), (0, 9), [b"later"], 1)], inline=False)
     assert len(verified(backend).unreferenced) == 1 and verified(backend).problems == ()
 
 

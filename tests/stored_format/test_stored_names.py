@@ -212,7 +212,7 @@ def test_arrays() -> None:
     assert stored["sent"] == [[[["a", 1], ["b", 2]], 9, 7, 8, 9]]
     assert stored["received"] == [[[["a", 1], ["b", 2]], 3, 7, 4, 6]]
     assert SUBTASK_RECORD.read(stored) == record
-    listed = part.rows_part("run", 7, 7_000_042, a, (0, 3), (0, 9), [b"rows"]).inline()
+    listed = part.rows_part("run", 7, 7_000_042, a, (0, 3), (0, 9), [b"rows"], 1).inline()
     keyed = SUBTASK_RECORD.write(replace(record, groups=(0, 32_768), rows=(ListEntry(listed, 2, 5),), own=()))
     assert (keyed["groups"], keyed["own"]) == ([0, 32_768], [])
     assert keyed["rows"] == [[HANDLE.write(listed), 2, 5]]
@@ -236,7 +236,7 @@ def test_claims_bases_and_headers() -> None:
     origin = ["run", 7, 7_000_042, ["count", 1]]
     assert msgpack.unpackb(data[34:-4]) == [0, *origin, None]
     listed = ("run", 7, 7_000_042, Subtask("count", 1), (2, 3))
-    data = b"".join(part.rows_part(*listed, (5, 9), [b"body"]).buffers)
+    data = b"".join(part.rows_part(*listed, (5, 9), [b"body"], 1).buffers)
     assert msgpack.unpackb(data[34:-4]) == [3, *origin, None, [5, 9], 2, 3]
     for make_part, kind in ((part.own_part, 4), (part.steps_part, 5)):
         data = b"".join(make_part(*listed, [b"body"]).buffers)

@@ -108,20 +108,20 @@ def test_the_path_of_a_piece_says_its_origin(node: str, incarnation: int, snapsh
     """Its digest is that of the content, so equal content has one path, and other content has another."""
     subtask = Subtask(node, 2)
     at = (sample.RUN, incarnation, snapshot_id, subtask)
-    handle = rows_part(*at, (1, 1), (0, 9), [body]).handle
+    handle = rows_part(*at, (1, 1), (0, 9), [body], 1).handle
     path = layout.rows_path(handle)
     check_path(path)
     assert all(len(segment.encode()) <= layout.SEGMENT_BYTES_MAX for segment in path.split("/"))
     assert layout.part_origin(path) == (incarnation, snapshot_id)
     assert f"/{snapshot_id:016}-rows-" in path and path.endswith(f"-2-{handle.checksum.hex()}")
     others = [
-        rows_part(*at, (1, 1), (0, 9), [body, b"x"]).handle,
-        rows_part(*at, (1, 2), (0, 9), [body]).handle,
-        rows_part(*at, (1, 1), (0, 8), [body]).handle,
+        rows_part(*at, (1, 1), (0, 9), [body, b"x"], 1).handle,
+        rows_part(*at, (1, 2), (0, 9), [body], 1).handle,
+        rows_part(*at, (1, 1), (0, 8), [body], 1).handle,
         own_part(*at, (1, 1), [body]).handle,
         replace(handle, incarnation=incarnation + 1),
         replace(handle, snapshot_id=snapshot_id + 1),
     ]
     paths = [path, layout.parts_path(handle), *map(layout.rows_path, others)]
     assert len(dict.fromkeys(paths)) == len(paths)
-    assert layout.rows_path(rows_part(*at, (1, 1), (0, 9), [body]).handle) == path
+    assert layout.rows_path(rows_part(*at, (1, 1), (0, 9), [body], 1).handle) == path

@@ -31,7 +31,7 @@ def test_a_manifest_comes_back() -> None:
 
 
 def test_waves_and_the_kind_of_own_state_come_back() -> None:
-    """Both are new in records of format 2, and records without them are as those of older programs."""
+    """Both are stored only where they have a value."""
     plain = sample.records()[0]
     assert "waves" not in SUBTASK_RECORD.write(plain)
     assert plain.waves is None and plain.status.own_state is None

@@ -54,11 +54,11 @@ ORIGIN = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, sample.P)
 
 #: A piece, the same with other key groups, other generations or a single one, and own state of each.
 LISTED = (
-    rows_part(*ORIGIN, (1, 3), (5, 9), [b"rows"]),
-    rows_part(*ORIGIN, (1, 3), (5, 8), [b"rows"]),
-    rows_part(*ORIGIN, (1, 3), (4, 9), [b"rows"]),
-    rows_part(*ORIGIN, (0, 3), (5, 9), [b"rows"]),
-    rows_part(*ORIGIN, (1, 2), (5, 9), [b"rows"]),
+    rows_part(*ORIGIN, (1, 3), (5, 9), [b"rows"], 1),
+    rows_part(*ORIGIN, (1, 3), (5, 8), [b"rows"], 1),
+    rows_part(*ORIGIN, (1, 3), (4, 9), [b"rows"], 1),
+    rows_part(*ORIGIN, (0, 3), (5, 9), [b"rows"], 1),
+    rows_part(*ORIGIN, (1, 2), (5, 9), [b"rows"], 1),
     own_part(*ORIGIN, (1, 3), [b"rows"]),
     own_part(*ORIGIN, (1, 2), [b"rows"]),
     own_part(*ORIGIN, (2, 3), [b"rows"]),
@@ -69,7 +69,7 @@ LISTED = (
 def test_parts_of_lists_come_back(body: list[bytes], first: int, more: int, lo: int) -> None:
     """Any body, generations and key groups; the handle says them."""
     generations = (first, first + more)
-    handle = rows_part(*ORIGIN, generations, (lo, 32_768), body).inline()
+    handle = rows_part(*ORIGIN, generations, (lo, 32_768), body, 1).inline()
     assert (handle.kind, handle.first, handle.last, handle.groups) == (PartKind.ROWS, *generations, (lo, 32_768))
     delta = own_part(*ORIGIN, generations, body).inline()
     assert (delta.kind, delta.first, delta.last, delta.groups) == (PartKind.OWN, *generations, None)
@@ -82,7 +82,7 @@ def test_large_bodies_are_not_copied() -> None:
     """A state's buffers are in the part by reference."""
     body = bytes(1_000_000)
     assert any(buffer is body for buffer in state_part("r", 1, 1, sample.P, [body]).buffers)
-    assert any(buffer is body for buffer in rows_part(*ORIGIN, (1, 1), (0, 1), [body]).buffers)
+    assert any(buffer is body for buffer in rows_part(*ORIGIN, (1, 1), (0, 1), [body], 1).buffers)
 
 
 def test_frames_come_back() -> None:
@@ -247,9 +247,11 @@ def test_another_version_is_named(magic: bytes, version: int, reads: int) -> Non
         unseal(magic, of_version(version, magic), "file")
 
 
-@pytest.mark.parametrize("change", [{"path": "x"}, {"inline": None}, {"channel": sample.PQ}, {"groups": (0, 1)}])
+@pytest.mark.parametrize(
+    "change", [{"path": "x"}, {"inline": None}, {"channel": sample.PQ}, {"groups": (0, 1)}, {"rows": 1}]
+)
 def test_impossible_handles_are_refused(change: dict[str, object]) -> None:
-    """A handle is stored or inline, has a channel exactly if it is of one, and key groups exactly if it holds rows."""
+    """A handle is stored or inline, has a channel if it is of one, and key groups and a number if it holds rows."""
     with pytest.raises(ValueError, match="a part"):
         replace(sample.parts()[0].inline(), **change)  # type: ignore[arg-type]
 
@@ -258,10 +260,10 @@ def test_impossible_handles_are_refused(change: dict[str, object]) -> None:
     "change",
     [
         *({"groups": groups} for groups in (None, (3, 3), (4, 3), (-1, 3))),
-        *({"first": 4}, {"first": -1}, {"channel": sample.PQ}),
+        *({"first": 4}, {"first": -1}, {"channel": sample.PQ}, {"rows": None}),
     ],
 )
 def test_impossible_pieces_are_refused(change: dict[str, object]) -> None:
-    """A piece has key groups and generations, each in order."""
+    """A piece has key groups and generations, each in order, and a number of rows."""
     with pytest.raises(ValueError, match="a part"):
         replace(LISTED[0].inline(), **change)  # type: ignore[arg-type]

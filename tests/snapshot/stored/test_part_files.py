@@ -21,7 +21,7 @@ ORIGIN = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, sample.P)
 
 def pieces(*bodies: bytes) -> list[Part]:
     """Pieces of a generation, one key group each."""
-    return [rows_part(*ORIGIN, (1, 1), (at, at + 1), [body]) for at, body in enumerate(bodies)]
+    return [rows_part(*ORIGIN, (1, 1), (at, at + 1), [body], 1) for at, body in enumerate(bodies)]
 
 
 @given(st.lists(st.binary(max_size=100), max_size=4), st.booleans())

@@ -39,7 +39,7 @@ class KeyedRun:
     def store_piece(self, first: int, last: int) -> ListEntry:
         """A stored piece of all key groups."""
         origin = (self.store.run, self.incarnation, self.incarnation * 1_000_000 + self.captures, sample.P)
-        (handle,) = self.store.put_rows([rows_part(*origin, (first, last), ALL, [b"rows"])], inline=False)
+        (handle,) = self.store.put_rows([rows_part(*origin, (first, last), ALL, [b"rows"], 1)], inline=False)
         return ListEntry(handle, *ALL)
 
     @property

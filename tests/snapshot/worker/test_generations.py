@@ -39,7 +39,7 @@ INCARNATION = 7
 def handle(name: str, first: int, last: int, *, incarnation: int = INCARNATION, run: str = "run") -> Handle:
     """A handle of rows that are not read."""
     at = (PartKind.ROWS, run, incarnation, 1, SUBTASK, None, first, last, 100, b"c" * 16, name, None)
-    return Handle(*at, groups=GROUPS)
+    return Handle(*at, groups=GROUPS, rows=1)
 
 
 def entry(name: str, first: int, last: int, **origin: Any) -> ListEntry:
@@ -492,7 +492,7 @@ def test_a_restored_log_is_not_merged_anew_again_and_again() -> None:
 
     def part(name: str, bytes_: int, first: int, last: int, incarnation: int = INCARNATION) -> ListEntry:
         made = replace(handle(name, first, last, incarnation=incarnation), size=bytes_)
-        return ListEntry(replace(made, kind=PartKind.STEPS, groups=None), *GROUPS)
+        return ListEntry(replace(made, kind=PartKind.STEPS, groups=None, rows=None), *GROUPS)
 
     restored = tuple(part(f"old-{number}", 1_000_000 * 2 ** (60 - number), number, number, 6) for number in range(60))
     log = GenerationLog(SUBTASK, "run", restored, 1_000, 7, PartKind.STEPS)
