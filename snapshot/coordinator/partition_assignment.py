@@ -48,9 +48,6 @@ def assign_again(
     RestoreRefused
         if a stored name is not listed and this loss was not allowed, or if no subtask would ever read a new name.
     """
-    if all(status.partitions is None for status in statuses):
-        # A snapshot of an older Cutline holds no names. That Cutline cut the list by position.
-        return [tuple(listed[index :: len(statuses)]) for index in range(len(statuses))]
     stored = {name: index for index, status in enumerate(statuses) for name in status.partitions or ()}
     readers = [index for index, status in enumerate(statuses) if not status.passive]
     return _assign(source, listed, stored, readers, len(statuses), allow)

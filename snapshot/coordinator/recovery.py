@@ -214,9 +214,9 @@ def _refuse_dropped_state(where: str, topology: Topology, manifest: Manifest, al
 
 
 def _kept_state(record: SubtaskRecord) -> Iterator[str]:
-    """Yield what a subtask of a snapshot keeps. A snapshot of format 1 does not tell whether a node has own state."""
+    """Yield what a subtask of a snapshot keeps."""
     status = record.status
-    if status.own_state is not None or status.partitions is not None:
+    if status.own_state is not None:
         size = record.state.size + sum(handle.size for handle in record.own or ())
         yield f"its own state, {size:,} bytes"
     if record.rows:

@@ -177,7 +177,11 @@ class OwnState:
         return whole, deltas
 
     def check_version(self, *, has_state: bool) -> None:
-        """Refuse an older state that the node cannot migrate. A snapshot of format 1 does not tell of own state."""
+        """Refuse an older state that the node cannot migrate.
+
+        The coordinator cannot refuse a state that a snapshot lists from an earlier one, because its record does not say
+        whether the node has own state (PROTOCOL 12.11).
+        """
         node, before = self._node, self._from_version
         if has_state and before < node.stateVersion and not defines(node, "migrateState"):
             raise RestoreRefused(unmigrated_text(str(self._subtask), before, node.stateVersion, "migrateState"))

@@ -77,6 +77,14 @@ def test_a_lost_name_is_refused_with_another_parallelism() -> None:
     assert deal_again("s", ["a", "c"], stored, ("droppedState",), 3) == [("a",), (), ("c",)]
 
 
+def test_all_names_are_new_to_a_source_that_had_none() -> None:
+    """As it was before its class had the hook. They are dealt as at a fresh start."""
+    assert assign_again("s", ["b", "c", "a"], [POLLING, POLLING], ()) == [("a", "c"), ("b",)]
+    ended = replace(POLLING, passive=True)
+    with pytest.raises(RestoreRefused, match="s lists the new partitions 'a', but all its subtasks have returned END"):
+        assign_again("s", ["a"], [ended, ended], ())
+
+
 def test_a_source_without_names_keeps_its_parallelism() -> None:
     """Nobody can divide its offsets."""
     with pytest.raises(

@@ -453,6 +453,23 @@ class Newer(Keyed):
         return value
 
 
+class NewerDivided(Divided):
+    """Cannot read the states of version 1."""
+
+    stateVersion = 2
+
+
+def test_a_listed_state_of_another_version_is_refused() -> None:
+    """By the worker, because the record of a snapshot that lists an earlier state does not say whether there is one."""
+    files: dict[str, bytes] = {}
+    settings: dict[str, Any] = {"mode": Deltas(every=1000), "snapshotInterval": 0.01, "files": files}
+    begun = Simulator(chained(Divided(), {"a": 300}), 1, maxSteps=1500, **settings).run()
+    assert begun.snapshots[-1].id % 1000, "the newest snapshot has no state of its own"
+    history = Simulator(chained(NewerDivided(), {"a": 300}), 1, **settings).run()
+    assert history.outcome is Outcome.FAILED
+    assert re.match(r"node\[\d\] has states of version 1 in the snapshot, and its stateVersion is 2", history.reason)
+
+
 @pytest.mark.parametrize(
     ("graph", "allow"),
     [
