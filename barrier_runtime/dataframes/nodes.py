@@ -117,15 +117,11 @@ class DataFrameSource(ReplayableSource):
         """Find the log, and the rows of this subtask."""
         if self._place is None:
             raise GraphError("this DataFrameSource has no input log: it runs under BarrierRuntime.submit only")
-        log, restored = _open_log(self._place), self._offsets
-        if restored is not None and "parallelism" not in restored:
-            self._log = _restored_log(restored, log, context)
+        log = _open_log(self._place)
+        if self._offsets is not None:
+            self._log = _restored_log(self._offsets, log, context)
             return
-        if restored is None:
-            self._log, self._shares = log, _fresh_share(log, context)
-        else:
-            self._log = _log_of(restored, log)
-            self._shares = _share_of_one_offset(self._log, restored, context)
+        self._log, self._shares = log, _fresh_share(log, context)
         # Taken now, because a later parallelism has other shares, and a snapshot may come ahead of the first read.
         self._offsets = {name: self.first(name) for name in context.partitions}
 
@@ -276,23 +272,6 @@ def _restored_log(offsets: Mapping[str, Any], log: InputLog, context: Context) -
     if missing:
         raise SnapshotCorrupt(f"{context.subtask}: the snapshot has no offset of its partitions {missing}")
     return next((_log_of(each, log) for each in offsets.values() if each is not None), log)
-
-
-def _share_of_one_offset(log: InputLog, state: Mapping[str, Any], context: Context) -> dict[str, Unread | None]:
-    """Return what is unread by the state of an older Cutline: one offset in a share that depends on the parallelism."""
-    parallelism = state["parallelism"]
-    if parallelism != context.parallelism:
-        raise RestoreRefused(
-            f"{context.subtask}: an older Cutline shared its input among {parallelism} subtasks, and now there are "
-            f"{context.parallelism}: rows would be lost or repeated; restore with parallelism {parallelism}, or "
-            "submit under another name"
-        )
-    if parallelism > len(PARTITIONS):
-        raise RestoreRefused(
-            f"{context.subtask}: an older Cutline shared its input among {parallelism} subtasks, of which only "
-            f"{len(PARTITIONS)} would read now: rows would be lost; submit under another name"
-        )
-    return share(log, context.partitions, context.subtask.index, parallelism, state["offset"])
 
 
 def _check_columns(log: InputLog, df: DataFrame, node: str) -> None:

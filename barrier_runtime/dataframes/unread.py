@@ -7,7 +7,6 @@ partitions, and a fork continues the log of another run.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,9 +95,7 @@ class BatchReader:
             yield batch
 
 
-def share(
-    log: InputLog, names: Sequence[str], index: int, parallelism: int, start: Sequence[int] = (0, 0, 0)
-) -> dict[str, Unread | None]:
+def share(log: InputLog, names: Sequence[str], index: int, parallelism: int) -> dict[str, Unread | None]:
     """Return {partition: what it reads, or None} for one of `parallelism` shares of a log.
 
     Row groups are divided round robin among the shares. The partitions of a share take its row groups in order, each as
@@ -108,20 +105,12 @@ def share(
     ----------
     names : sequence of str
         Partitions of the share, at least one.
-    start : sequence of int
-        The next row of the share: number of the file, row group in the file, row in the row group. Rows before it are
-        left out.
     """
-    places = log.row_groups
-    file, group, row = start
-    mine = range(index, len(places), parallelism)
-    mine = mine[bisect_left(mine, bisect_left(places, (file, group))) :]
-    if not mine or places[mine[0]] != (file, group):
-        row = 0
+    mine = range(index, len(log.row_groups), parallelism)
     size, larger = divmod(len(mine), len(names))
     found: dict[str, Unread | None] = {}
     for name in names:
         count = size + (len(found) < larger)
-        found[name] = Unread(log, mine[:count], 0 if found else row) if count else None
+        found[name] = Unread(log, mine[:count]) if count else None
         mine = mine[count:]
     return found

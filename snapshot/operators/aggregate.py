@@ -121,8 +121,8 @@ class KeyedAggregate(Node):
         for state in states:
             if not isinstance(state, pa.RecordBatch) or state.num_rows:
                 raise RestoreRefused(
-                    "the snapshot is of an older Cutline, which kept all groups of a subtask as one state: go on with "
-                    "the parallelism of the snapshot until the next snapshot"
+                    "the snapshot holds all groups of a subtask as one state, because the open of the class did not "
+                    "call KeyedAggregate.open: go on with the parallelism of the snapshot"
                 )
             if not state.schema.equals(first.schema):
                 raise RestoreRefused(f"the snapshot holds groups of\n{first.schema}\nand of\n{state.schema}")
@@ -277,13 +277,8 @@ def _encode_unsent(groups: pa.RecordBatch, rows: int, due_at: float) -> bytes:
     return encoded
 
 
-def _unsent_parts(state: Any) -> Iterator[tuple[pa.RecordBatch | None, int, float]]:
+def _unsent_parts(state: Any) -> Iterator[tuple[pa.RecordBatch, int, float]]:
     """Yield what the parts of a state hold. Raise RestoreRefused for the state of another node."""
-    if (
-        isinstance(state, tuple) and len(state) == 3 and isinstance(state[1], int)
-    ):  # a snapshot from before the state had parts
-        yield state
-        return
     try:
         for _, part in state:
             with pa.ipc.open_stream(part) as stream:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.node import END, Context, Sink, Source
 from cutline.snapshot.node import End as EndType
 
@@ -47,19 +46,17 @@ class ListSource(Source):
     def __init__(self, *items: Any) -> None:
         self.items = items
         #: {partition: place of its next item}; None before `open`. Partition k has the items k, k + 60, and so on.
-        #: The state of an older Cutline is the place of the subtask's next item.
-        self.next: dict[str, int] | int | None = None
+        self.next: dict[str, int] | None = None
 
     def partitions(self) -> Sequence[str]:
         return _PARTITIONS
 
     def open(self, context: Context) -> None:
-        if not isinstance(self.next, dict):
-            first = 0 if self.next is None else self._older(self.next, context)
-            self.next = {name: first + (int(name) - first) % len(_PARTITIONS) for name in context.partitions}
+        if self.next is None:
+            self.next = {name: int(name) for name in context.partitions}
 
     def poll(self, context: Context) -> float | EndType | None:
-        assert isinstance(self.next, dict)
+        assert self.next is not None
         partition, place = min(self.next.items(), key=itemgetter(1), default=("", len(self.items)))
         if place >= len(self.items):
             return END
@@ -74,20 +71,11 @@ class ListSource(Source):
         return None
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        assert isinstance(self.next, dict)
+        assert self.next is not None
         return dict(self.next)
 
     def restoreState(self, state: Any) -> None:
         self.next = state
-
-    def _older(self, place: int, context: Context) -> int:
-        """Return the place that an older Cutline stored, where partitions have the same items as a subtask had."""
-        if len(_PARTITIONS) % context.parallelism and len(self.items) > len(_PARTITIONS):
-            raise RestoreRefused(
-                f"{context.subtask}: an older Cutline shared {len(self.items)} items among {context.parallelism} "
-                f"subtasks, which {len(_PARTITIONS)} partitions cannot: submit under another name"
-            )
-        return place
 
 
 class ListSink(Sink):

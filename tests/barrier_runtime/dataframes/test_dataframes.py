@@ -369,33 +369,6 @@ def test_a_state_without_its_partitions_is_refused(shipped: bytes) -> None:
         Worker(shipped, state=Codec().encode({"000": None}))
 
 
-def older_state(shipped: bytes, parallelism: int, offset: tuple[int, int, int]) -> bytes:
-    """The state that a Cutline without partitions kept."""
-    (some,) = (each for each in Codec().decode(Worker(shipped).state()).values() if each and each["rowGroups"][0] == 0)
-    return Codec().encode(
-        {"place": some["place"], "log": some["log"], "offset": list(offset), "parallelism": parallelism}
-    )
-
-
-def test_an_older_state_goes_on_and_may_then_be_rescaled(shipped: bytes) -> None:
-    """At the parallelism that it had. Its next snapshot holds partitions."""
-    share = Worker(shipped, 0, 2).poll()
-    workers = [Worker(shipped, 0, 2, older_state(shipped, 2, (0, 0, 100))), Worker(shipped, 1, 2)]
-    assert Worker(shipped, 0, 2, older_state(shipped, 2, (0, 0, 100))).poll() == share[100:]
-    before = [row["id"] for row in workers[0].poll(1)]
-    after = [row["id"] for worker in rescaled(shipped, workers, 3) for row in worker.poll()]
-    expected = Counter(range(ROWS)) - Counter(row["id"] for row in share[:100])
-    assert Counter(before + after) == expected
-
-
-def test_an_older_state_is_refused_at_another_parallelism(shipped: bytes) -> None:
-    """Shares were dealt by parallelism, so an offset in one is none in another. The text names both and a way out."""
-    with pytest.raises(RestoreRefused, match=r"among 2 subtasks, and now there are 3.*with parallelism 2, or submit"):
-        Worker(shipped, 0, 3, older_state(shipped, 2, (0, 0, 0)))
-    with pytest.raises(RestoreRefused, match="among 500 subtasks, of which only 480 would read"):
-        Worker(shipped, 490, 500, older_state(shipped, 500, (0, 0, 0)))
-
-
 def test_committed_rows_come_back_as_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
     """Spark sees the schema from the start, committed rows only, and all types as they were given."""
     from pyspark.sql.functions import unix_timestamp

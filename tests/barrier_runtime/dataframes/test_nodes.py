@@ -12,9 +12,9 @@ from pyspark.sql.types import LongType, StructType
 from cutline.barrier_runtime.dataframes import input_log, nodes
 from cutline.barrier_runtime.dataframes.input_log import InputLog, LogPlace, arrow_schema_of, find_log, place_of
 from cutline.barrier_runtime.dataframes.nodes import DataFrameSource
-from cutline.barrier_runtime.dataframes.unread import PARTITIONS
+from cutline.barrier_runtime.dataframes.unread import PARTITIONS, share
 from cutline.snapshot.coordinator.partition_assignment import assign_afresh
-from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.node import END
 from tests.barrier_runtime.dataframes.test_input_log import ids_of, make_log
@@ -75,29 +75,19 @@ def read(root: Path, index: int, parallelism: int, state: Any = None) -> list[in
     return ids_of(context.sent)
 
 
-def older_state(log: InputLog, parallelism: int, offset: tuple[int, int, int]) -> dict[str, Any]:
-    """State of a subtask, as a Cutline without partitions kept it."""
-    return {"place": list(log.place), "log": log.name, "offset": list(offset), "parallelism": parallelism}
-
-
-@pytest.mark.parametrize(("index", "offset"), [(0, (1, 0, 4)), (1, (1, 1, 2))])
-def test_an_older_state_goes_on_in_its_own_share(tmp_path: Path, index: int, offset: tuple[int, int, int]) -> None:
-    """With the rows behind its one offset, of the row groups that its subtask had at this parallelism."""
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_state_goes_on_in_its_own_share(tmp_path: Path, index: int) -> None:
+    """With the rows behind its offsets. A state without the offset of a partition is refused."""
     log, groups = make_log(str(tmp_path), [[10, 5], [10, 7, 3]])
     input_log._complete(log.place, log)
-    share = [row for place in sorted(groups)[index::2] for row in groups[place]]
-    assert read(tmp_path, index, 2) == share
-    file, group, row = offset
-    unread = share[share.index(groups[file, group][row]) :]
-    assert read(tmp_path, index, 2, older_state(log, 2, offset)) == unread
-
-
-def test_an_older_state_stays_at_its_parallelism(tmp_path: Path) -> None:
-    """Another one would lose or repeat rows, and the refusal says which one does not."""
-    log, _ = make_log(str(tmp_path), [[10, 5], [10, 7, 3]])
-    input_log._complete(log.place, log)
-    with pytest.raises(RestoreRefused, match=r"among 2 subtasks, and now there are 1: .* restore with parallelism 2"):
-        read(tmp_path, 0, 1, older_state(log, 2, (0, 0, 0)))
-    many = len(PARTITIONS) + 1
-    with pytest.raises(RestoreRefused, match=rf"among {many} subtasks, of which only {len(PARTITIONS)} would read"):
-        read(tmp_path, 0, many, older_state(log, many, (0, 0, 0)))
+    rows = [row for place in sorted(groups)[index::2] for row in groups[place]]
+    assert read(tmp_path, index, 2) == rows
+    names = assign_afresh(PARTITIONS, 2)[index]
+    state = {name: None if each is None else each.as_offset() for name, each in share(log, names, index, 2).items()}
+    first = state[names[0]]
+    assert first is not None
+    first["row"] = 4
+    assert read(tmp_path, index, 2, state) == rows[4:]
+    del state[names[1]]
+    with pytest.raises(SnapshotCorrupt, match=rf"no offset of its partitions \['{names[1]}'\]"):
+        read(tmp_path, index, 2, state)

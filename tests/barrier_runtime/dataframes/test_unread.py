@@ -95,23 +95,6 @@ def test_rows_are_read_once_at_any_parallelism(
         assert all(unread is None for offsets in subtasks for unread in offsets.values())
 
 
-@given(shape=shapes, parallelism=st.integers(1, 4), data=st.data())
-def test_an_offset_of_an_older_cutline_goes_on(shape: list[list[int]], parallelism: int, data: st.DataObject) -> None:
-    """One offset in a share is what is unread of the share, however many partitions take it."""
-    with tempfile.TemporaryDirectory() as root:
-        log, groups = make_log(root, shape)
-        dealt = [(place, rows) for place, rows in sorted(groups.items())]
-        for index in range(parallelism):
-            names = PARTITIONS[: data.draw(st.integers(1, 5), label="partitions")]
-            mine = dealt[index::parallelism]
-            ids = list(itertools.chain(*(rows for _, rows in mine)))
-            (file, group), rows = data.draw(st.sampled_from(mine or [((0, 0), [])]), label="row group")
-            row = data.draw(st.integers(0, len(rows)), label="row")
-            before = sum(len(each) for place, each in mine if place < (file, group)) + row
-            assert read(share(log, names, index, parallelism, [file, group, row])) == ids[before:]
-            assert read(share(log, names, index, parallelism, [0, 0, 0])) == ids
-
-
 @given(shape=st.lists(st.integers(0, 300), max_size=10), parallelism=st.integers(1, len(PARTITIONS)))
 def test_a_fresh_share_is_as_even_as_row_groups_allow(shape: list[int], parallelism: int) -> None:
     """Subtasks take turns at row groups, each subtask in the order of the log, at any parallelism."""

@@ -176,6 +176,23 @@ def test_the_state_without_rows_is_one_row_a_group_and_its_own() -> None:
     assert state.to_pylist() == [{"k": 1, "count(v)": 2, "sum(v)": 4}, {"k": 2, "count(v)": 0, "sum(v)": None}]
 
 
+def test_groups_that_are_no_rows_cannot_be_divided() -> None:
+    """As in a subclass whose `open` does not call that of the aggregate. Each taker would have all groups."""
+    aggregates = {"n": ("v", "sum")}
+    batch = pa.record_batch({"k": [1, 2, 1], "v": [1, None, 3]})
+    context = fed(KeyedAggregate("k", aggregates=aggregates), batch.schema)["aggregate"].context
+    node = KeyedAggregate("k", aggregates=aggregates)
+    node.onBatch(batch, context)
+    whole, taker = node.snapshotState(1, 0.0), KeyedAggregate("k", aggregates=aggregates)
+    assert taker.united_state([whole.slice(0, 0)] * 2).num_rows == 0
+    for states in ([whole], [whole.slice(0, 0), whole], [7]):
+        with pytest.raises(RestoreRefused, match=r"did not call KeyedAggregate\.open: go on with the parallelism"):
+            taker.united_state(states)
+    other = pa.RecordBatch.from_pylist([], pa.schema({"k": pa.string()}))
+    with pytest.raises(RestoreRefused, match="the snapshot holds groups of"):
+        taker.united_state([whole.slice(0, 0), other])
+
+
 def test_a_cut_between_two_batches() -> None:
     """In a run: the state holds what was processed, the channel what was not."""
     schema = pa.schema({"k": pa.int64()})

@@ -17,6 +17,7 @@ from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.operators.aggregate import _encode_unsent
 from cutline.snapshot.operators.groups import TOTALS
 from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
@@ -193,8 +194,13 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
     assert [_sent_by(host, end, now) for now in (1.9, 2.0, 9.0)] == [[], [{"k": 2, "count(v)": 1, "sum(v)": 5}], []]
 
 
+def unsent(groups: pa.RecordBatch) -> list[tuple[int, bytes]]:
+    """A state of one row that is not sent."""
+    return [(0, _encode_unsent(groups, 1, 0.0))]
+
+
 def test_the_states_of_several_subtasks_are_united() -> None:
-    """A subtask sends what several have not sent, at the earliest of their times. An older state serves too."""
+    """A subtask sends what several have not sent, at the earliest of their times."""
     parts: list[Any] = []
     for seconds, rows in ((9.0, [(1, 1), (2, 1)]), (5.0, [(2, 5)]), (7.0, [])):
         host = chained(PartialAggregate("k", aggregates=COUNT_AND_SUM, seconds=seconds), _total(), NUMBERS)
@@ -202,18 +208,16 @@ def test_the_states_of_several_subtasks_are_united() -> None:
             host.node("partial").onBatch(numbers(*rows), host["partial"].context)
         parts += host.node("partial").snapshotState(1, 0.0)
     assert len(parts) == 2
-    for state in (parts, (pa.record_batch({"k": [1, 2], "count(v)": [1, 2], "sum(v)": [1, 6]}), 3, 5.0)):
-        partial = PartialAggregate("k", aggregates=COUNT_AND_SUM)
-        host = chained(partial, _total(), NUMBERS)
-        node = host.node("partial")
-        node.restoreState(state)
-        assert (node._rows, node._due_at) == (3, 5.0)
-        node.onTimer(5.0, host["partial"].context)
-        assert sent(host, 5.0) == [{"k": 1, "count(v)": 1, "sum(v)": 1}, {"k": 2, "count(v)": 2, "sum(v)": 6}]
+    host = chained(PartialAggregate("k", aggregates=COUNT_AND_SUM), _total(), NUMBERS)
+    node = host.node("partial")
+    node.restoreState(parts)
+    assert (node._rows, node._due_at) == (3, 5.0)
+    node.onTimer(5.0, host["partial"].context)
+    assert sent(host, 5.0) == [{"k": 1, "count(v)": 1, "sum(v)": 1}, {"k": 2, "count(v)": 2, "sum(v)": 6}]
     other = PartialAggregate("k", aggregates=COUNT_AND_SUM)
     other.restoreState(parts)
     with pytest.raises(RestoreRefused, match="the snapshot holds groups of"):
-        other.restoreState((pa.record_batch({"k": ["x"], "count(v)": [1], "sum(v)": [1]}), 1, 1.0))
+        other.restoreState(unsent(pa.record_batch({"k": ["x"], "count(v)": [1], "sum(v)": [1]})))
 
 
 def _total() -> KeyedAggregate:
@@ -251,7 +255,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     with pytest.raises(GraphError, match="PartialAggregate: there is no one column 'v'"):
         partial.schemaOf("k long")
     with pytest.raises(RestoreRefused, match="but this PartialAggregate keeps"):
-        partial.restoreState((pa.record_batch({"k": [1]}), 1, 0.0))
-    for state in (None, pa.record_batch({"k": [1], "count(v)": [1], "sum(v)": [1]})):
+        partial.restoreState(unsent(pa.record_batch({"k": [1]})))
+    for state in (None, (None, 0, 0.0), pa.record_batch({"k": [1], "count(v)": [1], "sum(v)": [1]})):
         with pytest.raises(RestoreRefused, match="which no PartialAggregate keeps"):
             partial.restoreState(state)

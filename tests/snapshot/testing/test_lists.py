@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cutline import END, Graph, Sink, Subtask
 from cutline.snapshot.coordinator.partition_assignment import assign_afresh
 from cutline.snapshot.coordinator.run_state import Outcome
-from cutline.snapshot.errors import RestoreRefused
 from cutline.testing import Failure, ListSink, ListSource, Simulator
 from tests.barrier_runtime.hand_context import HandContext
 from tests.snapshot.testing.rescaled import COMMITTED, Out
@@ -45,21 +42,6 @@ def test_subtasks_take_turns(items: int, parallelism: int) -> None:
 def test_other_parallelisms_send_all_items(parallelism: int) -> None:
     """Turns are less even then, or a subtask has none."""
     assert sorted(item for k in range(parallelism) for item in sent(*opened(130, k, parallelism))) == list(range(130))
-
-
-@given(items=st.integers(0, 130), parallelism=st.sampled_from([1, 2, 3, 4, 5, 6, 12]), turns=st.integers(0, 5))
-def test_the_state_of_an_older_cutline_goes_on(items: int, parallelism: int, turns: int) -> None:
-    """One number was the next item of a subtask."""
-    for index in range(parallelism):
-        first = index + turns * parallelism
-        assert sent(*opened(items, index, parallelism, first)) == list(range(first, items, parallelism))
-
-
-def test_an_older_state_that_no_partitions_match_is_refused() -> None:
-    """Items would be lost or doubled."""
-    assert sent(*opened(60, 3, 7, 10)) == list(range(10, 60, 7))
-    with pytest.raises(RestoreRefused, match="shared 61 items among 7 subtasks"):
-        opened(61, 3, 7, 10)
 
 
 def test_a_failure_comes_in_the_first_incarnation_only() -> None:
