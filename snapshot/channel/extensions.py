@@ -2,7 +2,6 @@
 
 Owns the content of each extension. ::
 
-    ext 1   tuple            MessagePack array; read only, written before pickles held tuples
     ext 2   pickle
     ext 3   record batch     Arrow IPC stream
     ext 4   outside buffers  [kind, buffers, pickle]: see `Codec.encode_state` and
@@ -27,7 +26,6 @@ from cutline.snapshot.channel.survey import Survey
 
 Extension = msgspec.msgpack.Ext
 
-_EXT_TUPLE = 1
 _EXT_PICKLE = 2
 _EXT_BATCH = 3
 _EXT_OUT_OF_BAND = 4
@@ -137,8 +135,6 @@ class ExtensionDecoder:
 
     def decode(self, code: int, data: bytes) -> Any:
         """Return the value of an extension. Raises as `unpack`."""
-        if code == _EXT_TUPLE:
-            return self._tuple(data)
         if code == _EXT_BATCH:
             return decode_batch(data)
         if code == _EXT_PICKLE:
@@ -152,18 +148,6 @@ class ExtensionDecoder:
             return decode_batch(buffers[0])
         stream: Buffer = buffers.pop(0) if kind == _PICKLE else inline
         return unpickle(stream, map(writable, buffers), safe=self._safe)
-
-    def _tuple(self, data: bytes) -> tuple[Any, ...]:
-        # An Unpacker has its 50 KB of state in the heap. `unpackb` has them on the stack, so that tuples nested some
-        # hundred deep would end the process.
-        unpacker = msgpack.Unpacker(
-            ext_hook=self.decode,
-            strict_map_key=False,
-            unicode_errors="surrogatepass",
-            max_buffer_size=max(1, len(data)),
-        )
-        unpacker.feed(data)
-        return tuple(unpacker.unpack())
 
     def _find_out_of_band(self, data: bytes) -> tuple[int, list[memoryview], bytes]:
         """Return the kind, the buffers and the pickle that an extension refers to."""
