@@ -27,7 +27,7 @@ class WorkerLaunch:
     """All data that a worker needs to join the run. Sent inside the stage's closure."""
 
     run: str
-    #: token of this stage submission (PROTOCOL 6.4)
+    #: token of this stage submission (PROTOCOL 6.4, launch token)
     launch: str
     coordinator: Address
     #: secret of the run, in no log and no error

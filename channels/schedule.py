@@ -70,7 +70,7 @@ class SendingSchedule:
         return any(o.end.buffer.has_data for waiting in (self.waiting, self._blocked) for o in waiting.values())
 
     def markers(self) -> list[tuple[int, Marker]]:
-        """Take every marker that is next on its channel. Markers cost no credit (PROTOCOL 1.1)."""
+        """Take every marker that is next on its channel. Markers cost no credit (PROTOCOL 1.1, sender)."""
         taken: list[tuple[int, Marker]] = []
         for channel, end in self.marked.items():
             while end.buffer.has_marker:

@@ -1,4 +1,4 @@
-"""Spill file: a FIFO of frames on disk, for out-buffers inside a cycle, which must not block (PROTOCOL 9.2).
+"""Spill file: a FIFO of frames on disk, for out-buffers inside a cycle, which must not block (PROTOCOL 9.2, spilling).
 
 A spill file is a sequence of nameless files, each a sequence of wire frames with their checksums. They are deleted when
 they are opened, so that nothing is left behind, however the process ends. A file is given back when it is read through.

@@ -1,4 +1,4 @@
-"""Versions of the local databases of one run, on a disk that stays (PROTOCOL 12.17).
+"""Versions of the local databases of one run, on a disk that stays (PROTOCOL 12.17, versions).
 
 A version is a folder of hard links to the files of a database, so it takes no space while the database has the files::
 

@@ -1,7 +1,7 @@
 """The control connection of a worker to the coordinator. Survives the coordinator's loss, and never blocks the data.
 
 Messages to an absent coordinator are dropped. The registration repeats what a new coordinator instance needs. Other
-messages are not needed, because the new instance aborts every pending snapshot (PROTOCOL 7.5).
+messages are not needed, because the new instance aborts every pending snapshot (PROTOCOL 7.5, restart).
 """
 
 from __future__ import annotations

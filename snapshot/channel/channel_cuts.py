@@ -23,5 +23,5 @@ class ReceivedCut:
     processed: int
     written: int
     frames: tuple[Frame, ...]
-    #: waves of the messages: (number of the last message, wave) pairs, ascending (PROTOCOL 6.11)
+    #: waves of the messages: (number of the last message, wave) pairs, ascending (PROTOCOL 6.11, waves)
     waves: tuple[tuple[int, int], ...] = ()

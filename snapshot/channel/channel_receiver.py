@@ -33,9 +33,9 @@ class ChannelReceiver:
         Number of the last message that was processed before (0 on a fresh channel).
     restored : sequence of Frame
         Recorded channel state: queued ahead of anything from the link, processed by the ordinary code
-        (PROTOCOL 6.2). The next frame of the link must follow it.
+        (PROTOCOL 6.2, restored channels). The next frame of the link must follow it.
     waves : tuple of (int, int)
-        Waves of the restored messages: (number of the last message, wave), ascending (PROTOCOL 6.11).
+        Waves of the restored messages: (number of the last message, wave), ascending (PROTOCOL 6.11, waves).
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class PayloadKind(IntEnum):
     VALUES = 0  #: a MessagePack array, one element a message
     TUPLES = 1  #: as VALUES, where every message was a tuple (MessagePack itself knows only arrays)
     BATCH = 2  #: one Arrow IPC stream of record batches, one row a message
-    END = 3  #: end of stream: one numbered message without a value (PROTOCOL 5.1)
+    END = 3  #: end of stream: one numbered message without a value (PROTOCOL 5.1, end of stream)
     FLAT = 4  #: as TUPLES, where no tuple holds a list or a tuple, so every inner array is a message
 
 
@@ -61,5 +61,5 @@ class Marker(NamedTuple):
     min_snapshot_id: int
     written: int
     aligned: bool
-    #: the snapshot has all messages that ever come on the channel (PROTOCOL 13.15)
+    #: the snapshot has all messages that ever come on the channel (PROTOCOL 13.15, negotiated clocks)
     is_final: bool = False

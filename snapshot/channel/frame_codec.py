@@ -45,7 +45,7 @@ def frame_of_batch(first: int, batch: pa.RecordBatch, allocate: Allocate = new_m
 
 
 def frame_of_end(first: int) -> Frame:
-    """Return a frame that ends the stream: one numbered message (PROTOCOL 5.1)."""
+    """Return a frame that ends the stream: one numbered message (PROTOCOL 5.1, end of stream)."""
     return Frame(first, 1, PayloadKind.END, b"")
 
 

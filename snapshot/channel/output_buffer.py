@@ -23,7 +23,7 @@ from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.ids import ChannelId
 
 #: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
-#: (PROTOCOL 9.1). Four frames of messages, because all that waits is in every unaligned snapshot.
+#: (PROTOCOL 9.1, room). Four frames of messages, because all that waits is in every unaligned snapshot.
 BUFFER_BYTES_MAX = 128 * 1024
 
 #: Frames that an out-buffer may hold however large they are. Without room for the next frames, two workers would wait
@@ -53,7 +53,7 @@ class BackpressureFlag:
 
 
 class Spill(Protocol):
-    """A file-backed FIFO of frames, for out-buffers inside a cycle (PROTOCOL 9.2)."""
+    """A file-backed FIFO of frames, for out-buffers inside a cycle (PROTOCOL 9.2, spilling)."""
 
     def append(self, frame: Frame) -> None:
         """Add a frame at the end. Raises ChannelError, which names the setting, when the file is at its cap."""

@@ -11,7 +11,7 @@ are stored. `snapshot.coordinator.reshaping` makes the plan.
                                       then of i, then of j        m is the heir of i
 
 R is the number of messages that are restored on a channel. B is at least as large. The sender begins with B, and knows
-nothing of R. So the channel is in a state that an ordinary channel can reach (PROTOCOL 6.8).
+nothing of R. So the channel is in a state that an ordinary channel can reach (PROTOCOL 6.8, reshaped edges).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An epoch has the id of the last snapshot that its source had begun (Lai & Yang 1987 call it a colour). A message
 belongs to a snapshot if its epoch is lower than the snapshot's id (PROTOCOL 13.9). Where clocks are negotiated, a stamp
-is the position of the slice that the message comes from (PROTOCOL 13.15).
+is the position of the slice that the message comes from (PROTOCOL 13.15, negotiated clocks).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class WorkerRegistered:
     """First message on a control connection, also on a connection after the coordinator was lost."""
 
     worker: int
-    #: token of the worker's stage submission; only the newest submission counts (PROTOCOL 6.4)
+    #: token of the worker's stage submission; only the newest submission counts (PROTOCOL 6.4, launch token)
     launch: str
     #: incarnation of the data that the worker processes, or 0 for a worker that waits to be deployed
     incarnation: int
@@ -365,7 +365,7 @@ class AnswerSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class DiscardSnapshotsBelow:
-    """Discard snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
+    """Discard snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4, minimum id)."""
 
     incarnation: int
     min_snapshot_id: int

@@ -1,4 +1,4 @@
-"""Place subtasks on the workers that see the disks with their local versions (PROTOCOL 12.17).
+"""Place subtasks on the workers that see the disks with their local versions (PROTOCOL 12.17, versions).
 
 A *place* is what `Topology.place` calls a worker: subtasks that run together. Its *host* is the worker that runs them.
 """

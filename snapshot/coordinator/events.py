@@ -143,7 +143,7 @@ class PinChanged:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInitiated:
-    """Subtasks have started a snapshot themselves, under a free id. Simulations may do so (PROTOCOL 3.1)."""
+    """Subtasks have started a snapshot themselves, under a free id. Simulations may do so (PROTOCOL 3.1, ids)."""
 
     snapshot_id: int
 
@@ -210,7 +210,7 @@ class AskStore:
     effect: StoreEffect
     #: the manifest to write, for `WriteManifest` only
     manifest: Manifest | None
-    #: check to perform after the manifest is written, because the fence asks for it next (PROTOCOL 7.2)
+    #: check to perform after the manifest is written, because the fence asks for it next (PROTOCOL 7.2, next claim)
     check: CheckForClaim | None = None
     #: whether one attempt is enough, because the run goes on while its store is away, and the fence asks again
     is_repeated: bool = False

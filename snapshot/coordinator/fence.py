@@ -210,7 +210,7 @@ class Fence:
         return self._take(holder.number + 1)
 
     def _on_claim_taken(self, number: int) -> list[FenceEffect]:
-        """List the history after the claim was taken (PROTOCOL 7.1).
+        """List the history after the claim was taken (PROTOCOL 7.1, claim).
 
         A coordinator that publishes after this listing must read the new claim, and therefore stops.
         """

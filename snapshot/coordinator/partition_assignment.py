@@ -1,4 +1,4 @@
-"""Assign the partitions of a source to its subtasks, by name (PROTOCOL 6.5).
+"""Assign the partitions of a source to its subtasks, by name (PROTOCOL 6.5, partitions).
 
 A subtask's state holds the offsets of its partitions, so a partition stays with the subtask that has the offset. The
 order in which names are listed does not matter. Nothing is random, so every coordinator assigns alike.

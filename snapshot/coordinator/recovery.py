@@ -270,7 +270,7 @@ class _Plan:
         self._replays = any(record.steps for record in manifest.records)
         self._ended = {subtask for subtask in topology.subtasks if self._has_ended(subtask)}
         self._assigned = self._assign(allow, partitions)
-        #: parts of each old channel, the receiver's before the sender's (PROTOCOL 1.3)
+        #: parts of each old channel, the receiver's before the sender's (PROTOCOL 1.3, channel state)
         self._parts: dict[ChannelId, list[Handle]] = {}
         for handle in sorted(self._channel_handles(), key=lambda handle: handle.kind):
             assert handle.channel is not None

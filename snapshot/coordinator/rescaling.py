@@ -1,6 +1,6 @@
 """Plan what each subtask takes over where its node has another parallelism than in a snapshot.
 
-Owns donors and heirs of state (PROTOCOL 6.9). Must not read state: a worker unites what the donors give.
+Owns donors and heirs of state (PROTOCOL 6.9, donors). Must not read state: a worker unites what the donors give.
 
 ::
 

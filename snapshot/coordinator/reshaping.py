@@ -239,7 +239,7 @@ class Reshaping:
     # ---------------------------------------------------------------- ends
 
     def ends(self) -> dict[tuple[int, int], ChannelEnd]:
-        """Return whether each new channel (m, k) has ended (PROTOCOL 6.10)."""
+        """Return whether each new channel (m, k) has ended (PROTOCOL 6.10, ends of reshaped edges)."""
         return self._ends
 
     @cached_property

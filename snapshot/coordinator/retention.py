@@ -75,7 +75,7 @@ class Retention:
         """Return the snapshots to remove now. Return nothing until `removed` has answered the previous request.
 
         Nor return anything while an unsettled snapshot is below the newest, because its manifest may still appear, and
-        may list parts that the newest snapshot has dropped (PROTOCOL 10.3).
+        may list parts that the newest snapshot has dropped (PROTOCOL 10.3, collector).
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ class SnapshotStats:
         self._subtask_count = subtask_count
         self._epoch_offset = epoch_offset
         self._closed: deque[dict[str, Any]] = deque(maxlen=REPORTS_MAX)
-        #: {snapshot_id: (snapshot, reason if aborted)}; only the next claim decides (PROTOCOL 7.6)
+        #: {snapshot_id: (snapshot, reason if aborted)}; only the next claim decides (PROTOCOL 7.6, undecided manifest)
         self._undecided: dict[int, tuple[PendingSnapshot, str]] = {}
 
     def published(self, snapshot: PendingSnapshot, now: float) -> None:

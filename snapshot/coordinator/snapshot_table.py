@@ -37,7 +37,7 @@ class SnapshotTable:
         Snapshots whose ids are multiples store all state. Requested snapshots do (PROTOCOL 12.11).
     aggregates : collection of Subtask
         Subtasks that write to a store ahead of their acknowledgement. One snapshot at a time may be pending then, and
-        one for which only these are missing has no timeout (PROTOCOL 13.5).
+        one for which only these are missing has no timeout (PROTOCOL 13.5, one at a time).
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class SnapshotTable:
 
     @property
     def min_snapshot_id(self) -> int:
-        """Lowest id that still runs, or may still be started. All lower ids are settled (PROTOCOL 3.4)."""
+        """Lowest id that still runs, or may still be started. All lower ids are settled (PROTOCOL 3.4, minimum id)."""
         return min([*self.pending, *self._skipped], default=self._next_id)
 
     def take_block(self, claim: int, history: Sequence[int], now: float) -> None:
-        """Use the ids of a new claim. The ids of the old claim are never used again (PROTOCOL 3.2).
+        """Use the ids of a new claim. The ids of the old claim are never used again (PROTOCOL 3.2, blocks of ids).
 
         `history` lists the published snapshots that the claim found.
         """
@@ -163,7 +163,7 @@ class SnapshotTable:
         return self._next_id <= snapshot_id < self._ids_end or snapshot_id in self._skipped
 
     def running_below(self, snapshot_id: int) -> tuple[int, ...]:
-        """Return the ids that an initiator must record first (PROTOCOL 3.3)."""
+        """Return the ids that an initiator must record first (PROTOCOL 3.3, ascending cuts)."""
         return tuple(pending for pending in self.pending if pending < snapshot_id)
 
     def acknowledge(

@@ -87,7 +87,7 @@ class SnapshotTracker:
     # ---------------------------------------------------------------- between two incarnations
 
     def take_block(self, claim: int, history: Sequence[int]) -> None:
-        """Use the ids of a new claim, which found `history` published (PROTOCOL 3.2)."""
+        """Use the ids of a new claim, which found `history` published (PROTOCOL 3.2, blocks of ids)."""
         self.table.take_block(claim, history, self._outbox.now)
         self.undecided = ()
 
@@ -101,7 +101,7 @@ class SnapshotTracker:
         self._ended_components.clear()
 
     def announce_min_snapshot_id(self) -> None:
-        """Send the minimum snapshot id to all workers (PROTOCOL 3.4)."""
+        """Send the minimum snapshot id to all workers (PROTOCOL 3.4, minimum id)."""
         self._outbox.broadcast(DiscardSnapshotsBelow(self._registry.incarnation, self.table.min_snapshot_id))
 
     def announce(self, snapshot_id: int, *, is_last: bool = False) -> None:
@@ -137,7 +137,7 @@ class SnapshotTracker:
             self._trigger(Initiator.INTERVAL, ())
 
     def ask(self, subtask: Subtask, incarnation: int, *, may_start: bool) -> None:
-        """Answer a node's `requestSnapshot`. The policy may refuse the snapshot (PROTOCOL 3.1)."""
+        """Answer a node's `requestSnapshot`. The policy may refuse the snapshot (PROTOCOL 3.1, ids)."""
         starts = may_start and self.table.may_ask(self._outbox.now)
         if starts:
             able = self._able((subtask,))
@@ -149,7 +149,7 @@ class SnapshotTracker:
     def _able(self, wanted: Iterable[Subtask]) -> tuple[Subtask, ...]:
         """Return the `wanted` subtasks without aligned inputs, because only these may initiate (PROTOCOL 4.2)."""
         inputs = {subtask: self._topology.inputs_of(subtask) for subtask in wanted}
-        # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1).
+        # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1, aligned).
         return tuple(s for s, c in inputs.items() if not c or not self._topology.edge_of(c[0]).alignment.aligned)
 
     def _trigger(self, why: Initiator, initiators: tuple[Subtask, ...], *requests: SnapshotRequest) -> None:
@@ -211,7 +211,7 @@ class SnapshotTracker:
     ) -> str:
         """Return the problems of a complete snapshot, or "" if its cut is exact (PROTOCOL 2).
 
-        Adds to the records of a snapshot without state an older state first (PROTOCOL 12.11).
+        Adds to the records of a snapshot without state an older state first (PROTOCOL 12.11, state in some snapshots).
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Make an ordinary cut of the newest record of each subtask (PROTOCOL 14.5). No I/O.
+"""Make an ordinary cut of the newest record of each subtask (PROTOCOL 14.5, restore). No I/O.
 
 Chooses which stored parts have the messages between two records, and where they are cut. The certificate judges the
 result, as it judges every cut.

@@ -83,7 +83,7 @@ class RecordFiles:
         return plan.records_with(messages, incarnation)
 
     def _frames(self, state: ChannelState) -> list[Frame]:
-        """Return the messages of a channel between two records. Entries are cut inside (PROTOCOL 14.5)."""
+        """Return the messages of a channel between two records. Entries are cut inside (PROTOCOL 14.5, restore)."""
         frames: list[Frame] = []
         after = state.processed
         for handle in state.parts:

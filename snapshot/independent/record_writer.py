@@ -219,7 +219,7 @@ class RecordWriter:
         checked : int
             Claim that was checked after the write.
         found : Claim or None
-            That claim, if it was there (PROTOCOL 14.3).
+            That claim, if it was there (PROTOCOL 14.3, the next claim).
         now : float
             Monotonic seconds.
         decisions : Decisions
@@ -256,7 +256,7 @@ class RecordWriter:
         checkpoint: Checkpoint,
         decisions: Decisions,
     ) -> None:
-        """Take the numbers of another subtask's record. Write what waited for it (PROTOCOL 14.2)."""
+        """Take the numbers of another subtask's record. Write what waited for it (PROTOCOL 14.2, receivers wait)."""
         for channel, number in sent:
             if channel in self._senders and number >= self._senders[channel][-1].sent:
                 self._senders[channel].append(Points(number, checkpoint))

@@ -1,4 +1,4 @@
-"""Make the report of a recovery (PROTOCOL 14.9). Decides nothing."""
+"""Make the report of a recovery (PROTOCOL 14.9, the report). Decides nothing."""
 
 from __future__ import annotations
 

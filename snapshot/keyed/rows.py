@@ -47,7 +47,7 @@ class StateSpec:
     name: str
     kind: StateKind
     #: Seconds of `Context.now` after which a row that was not written again expires, or None for never. 0 stands for a
-    #: list whose rows never expire, but once did (PROTOCOL 11.6).
+    #: list whose rows never expire, but once did (PROTOCOL 11.6, tombstones).
     ttl: float | None = None
     #: `Node.stateVersion` of the values
     version: int = 1

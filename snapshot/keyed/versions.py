@@ -1,4 +1,4 @@
-"""Versions of a subtask's local database: the rows at a cut, on a disk that stays (PROTOCOL 12.17).
+"""Versions of a subtask's local database: the rows at a cut, on a disk that stays (PROTOCOL 12.17, versions).
 
 Owns what a version says of its states, and how others wait for a version. Must not know files.
 """

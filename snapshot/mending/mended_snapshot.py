@@ -221,7 +221,7 @@ class MendedSnapshot:
     def store_parts(self, store: RunStore, claim: int, snapshot_id: int) -> Manifest:
         """Store the parts of the edited snapshot, and return the manifest to publish. Blocks for the store.
 
-        Under another run every part is copied, because a list has only parts of its own run (PROTOCOL 10.4).
+        Under another run every part is copied, because a list has only parts of its own run (PROTOCOL 10.4, own run).
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ def renumbered(frames: Iterable[Frame], first: int) -> list[Frame]:
 def renumbered_waves(
     waves: Sequence[tuple[int, int]], processed: tuple[int, int], gone: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the waves of a channel without the messages that are gone (PROTOCOL 6.11).
+    """Return the waves of a channel without the messages that are gone (PROTOCOL 6.11, waves).
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 Owns the contract itself and the check of paths. Must not know what is stored, nor how the time of a call is bounded.
 Paths are relative to the backend's root, with segments separated by ``/``. Errors are `OSError`: FileNotFoundError for
 a missing file, TimeoutError for a store that does not answer in time, `StoreRefused` for what no second try can mend.
-After an error nobody knows whether a write happened (PROTOCOL 7.6).
+After an error nobody knows whether a write happened (PROTOCOL 7.6, undecided manifest).
 """
 
 from __future__ import annotations

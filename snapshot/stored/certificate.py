@@ -74,7 +74,7 @@ class ReceivedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChannelWaves:
-    """Waves of the messages in flight of a channel that was put together by a restore (PROTOCOL 6.11)."""
+    """Waves of the messages in flight of a channel that was put together by a restore (PROTOCOL 6.11, waves)."""
 
     channel: ChannelId
     waves: tuple[tuple[int, int], ...]  #: (number of the last message, wave), ascending

@@ -1,6 +1,6 @@
 """A checkpoint: copies of a run's claims, bases and aborted ids in one record, so that a start reads few records.
 
-Owns the record, and the rule how copies are used (PROTOCOL 7.7). Must not know how records are stored.
+Owns the record, and the rule how copies are used (PROTOCOL 7.7, checkpoint). Must not know how records are stored.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _abutting_problems(subtask: Subtask, handles: Sequence[Handle], first: int) 
 
 
 def list_problems_since(before: Mapping[Subtask, Lists], now: Mapping[Subtask, Lists], made: Made) -> Iterator[str]:
-    """Yield the faults of a snapshot's lists against the lists before (PROTOCOL 2.3).
+    """Yield the faults of a snapshot's lists against the lists before (PROTOCOL 2.3, bases).
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 Owns the fields of a manifest and their bytes: plain MessagePack in a sealed envelope. Never pickle, so that a manifest
 can be read where no user module can be imported. Must not know where manifests are stored. An `Aborted` record in a
-manifest's place says that the snapshot will never exist (PROTOCOL 7.6).
+manifest's place says that the snapshot will never exist (PROTOCOL 7.6, undecided manifest).
 """
 
 from __future__ import annotations

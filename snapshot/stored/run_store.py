@@ -81,7 +81,7 @@ class RunStore(PartFiles):
         return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [pack_plain(_CLAIM.write(claim))]))
 
     def read_claim(self, number: int) -> Claim | None:
-        """Return claim `number`, or None if it is free. Reads the store, never a cache (PROTOCOL 7.2)."""
+        """Return claim `number`, or None if it is free. Reads the store, never a cache (PROTOCOL 7.2, next claim)."""
         try:
             return _CLAIM.read(self._fields(CLAIM_MAGIC, layout.claim_path(number), number, len(keys.CLAIM)))
         except FileNotFoundError:
@@ -191,7 +191,7 @@ class RunStore(PartFiles):
         """Remove a snapshot. Its manifest goes first, so the snapshot does not exist even if a later removal fails.
 
         Return True if the snapshot is gone, also if it was gone before. A pinned snapshot stays: return False. So does
-        a snapshot that a higher claim or a fork holds (PROTOCOL 10.5).
+        a snapshot that a higher claim or a fork holds (PROTOCOL 10.5, pin log).
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class RunStore(PartFiles):
         """Open all snapshots that can be restored: those of the run's history, and pinned ones off its chain.
 
         Ids ascend, and the newest snapshot of the history is last. Other snapshots off the chain are void
-        (PROTOCOL 7.3).
+        (PROTOCOL 7.3, history).
 
         Raises
         ------
@@ -378,7 +378,7 @@ class RunStore(PartFiles):
 
 
 def stored_history(store: RunStore) -> tuple[int, ...]:
-    """Return the ids of the snapshots in the run's history, ascending (PROTOCOL 7.3).
+    """Return the ids of the snapshots in the run's history, ascending (PROTOCOL 7.3, history).
 
     Raises
     ------

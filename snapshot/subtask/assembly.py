@@ -152,11 +152,11 @@ class RestoredChannels:
     partitions: tuple[str, ...] | None = None
     #: what failed before
     suspects: Suspects = Suspects()  # noqa: RUF009  # it is frozen
-    #: output channels whose end is sent at the restore (PROTOCOL 6.7)
+    #: output channels whose end is sent at the restore (PROTOCOL 6.7, ended subtasks)
     missing_ends: tuple[ChannelId, ...] = ()
-    #: {input channel: waves of its restored messages} (PROTOCOL 6.11)
+    #: {input channel: waves of its restored messages} (PROTOCOL 6.11, waves)
     waves: Mapping[ChannelId, Waves] = field(default_factory=dict)
-    #: {input channel of a reshaped edge: whether its end was processed} (PROTOCOL 6.10)
+    #: {input channel of a reshaped edge: whether its end was processed} (PROTOCOL 6.10, ends of reshaped edges)
     reshaped: Mapping[ChannelId, bool] = field(default_factory=dict)
     #: targets of output edges whose partitioners start afresh
     fresh_outputs: tuple[str, ...] = ()
@@ -504,7 +504,7 @@ def _recorder(subtask: Subtask, topology: Topology) -> Recorder:
         subtask,
         inputs,
         outputs,
-        # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1).
+        # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1, aligned).
         aligned_inputs=bool(inputs) and topology.edge_of(inputs[0]).alignment.aligned,
         aligned_outputs=frozenset(c for c in outputs if topology.edge_of(c).alignment.aligned),
         holds=not topology.row.divides,

@@ -1,4 +1,4 @@
-"""Divide the messages of one subtask by epochs (PROTOCOL 13.9).
+"""Divide the messages of one subtask by epochs (PROTOCOL 13.9, epochs).
 
 A source begins an epoch with each cut. All other subtasks pass the stamps of messages on, and count them by channel.
 """

@@ -75,7 +75,7 @@ class SnapshotPublished:
 
 @dataclass(frozen=True, slots=True)
 class RecordRequested:
-    """The host asked this subtask to record itself alone, between two events (PROTOCOL 14.1)."""
+    """The host asked this subtask to record itself alone, between two events (PROTOCOL 14.1, one record, one write)."""
 
     number: int
 

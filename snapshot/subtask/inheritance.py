@@ -1,4 +1,4 @@
-"""Unite the states of several subtasks for one that takes over from them (PROTOCOL 6.9).
+"""Unite the states of several subtasks for one that takes over from them (PROTOCOL 6.9, donors).
 
 Owns what becomes of each field of a state part where the parallelism of a node has changed. Must not know who takes
 over from whom.

@@ -31,7 +31,7 @@ class Piece:
 
 
 class Isolation:
-    """The suspects among the messages of one channel (PROTOCOL 6.6).
+    """The suspects among the messages of one channel (PROTOCOL 6.6, failing messages).
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ class SubtaskLimits:
     ----------
     recorded_bytes_max : int
         Bytes of channel state that all running snapshots may hold together. Beyond the limit, these snapshots are
-        aborted (PROTOCOL 1.7). The default is twice the bytes of 256 channels with full windows.
+        aborted (PROTOCOL 1.7, cap). The default is twice the bytes of 256 channels with full windows.
     state_bytes_max : int
         Bytes of one serialised state. The default is the largest MessagePack binary.
     """

@@ -280,7 +280,7 @@ class SubtaskMachine:
         Parameters
         ----------
         event : ControlEvent
-            A marker or a snapshot request must not come before `Started` (PROTOCOL 5.4).
+            A marker or a snapshot request must not come before `Started` (PROTOCOL 5.4, start).
         now : float
             Seconds since the epoch, for `Context.now` of sending hooks. A cut has the time of the last event before it.
 
@@ -337,7 +337,7 @@ class SubtaskMachine:
                 assert_never(event)
 
     def _marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
-        """Process a marker immediately, not behind the waiting data (PROTOCOL 1.2)."""
+        """Process a marker immediately, not behind the waiting data (PROTOCOL 1.2, receiver)."""
         assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
         if self.observer is not None:
             self.observer.marker_arrived(channel, marker)
@@ -352,7 +352,7 @@ class SubtaskMachine:
             self.backpressure.closed -= 1
 
     def _record_alone(self, number: int) -> None:
-        """Capture a record of this subtask (PROTOCOL 14.1)."""
+        """Capture a record of this subtask (PROTOCOL 14.1, one record, one write)."""
         assert self.parts.recording is not None
         try:
             taken = self.parts.recording.taken(number, self._capture)
@@ -438,7 +438,7 @@ class SubtaskMachine:
         if self._replayer is not None:
             done = self._repeat(limit)
         elif self.status is Status.ENDED:
-            done = self._handle_messages(limit)  # only markers can wait here (PROTOCOL 5.2)
+            done = self._handle_messages(limit)  # only markers can wait here (PROTOCOL 5.2, finished subtasks)
         else:
             done = self._fire_timers(limit)
             done += self._handle_messages(limit - done)
@@ -721,7 +721,7 @@ class SubtaskMachine:
     def _may_take(self, end: ChannelReceiver) -> bool:
         """Refuse messages from outside the cycle while an output buffer inside the cycle spills (PROTOCOL 9.2).
 
-        Refuse messages of a later wave (PROTOCOL 6.11). Markers pass.
+        Refuse messages of a later wave (PROTOCOL 6.11, waves). Markers pass.
         """
         gates = self._ready_inputs.gates
         if gates and not isinstance(end.head, Marker) and not gates.may_take(end):
@@ -731,11 +731,11 @@ class SubtaskMachine:
     def _ask_snapshot(self) -> None:
         if not self._asked:
             self._asked = True
-            self.backpressure.closed += 1  # no further event until the answer (PROTOCOL 3.1)
+            self.backpressure.closed += 1  # no further event until the answer (PROTOCOL 3.1, ids)
             self._reports.append(SnapshotAsked(self.subtask))
 
     def _input_ended(self, channel: ChannelId) -> None:
-        """Mark a channel as ended (PROTOCOL 5.1). After the last channel of an edge, call `onEnd`."""
+        """Mark a channel as ended (PROTOCOL 5.1, end of stream). After the last channel of an edge, call `onEnd`."""
         if self.inputs[channel].ended:
             raise ChannelError(f"{channel}: its end came twice")
         self.inputs[channel].ended = True

@@ -180,7 +180,7 @@ class OwnState:
         """Refuse an older state that the node cannot migrate.
 
         The coordinator cannot refuse a state that a snapshot lists from an earlier one, because its record does not say
-        whether the node has own state (PROTOCOL 12.11).
+        whether the node has own state (PROTOCOL 12.11, state in some snapshots).
         """
         node, before = self._node, self._from_version
         if has_state and before < node.stateVersion and not defines(node, "migrateState"):

@@ -73,9 +73,9 @@ class Recorder:
         Used in errors only.
     inputs, outputs : tuple of ChannelId
         All channels of the subtask, including ended channels, because an ended subtask still sends markers
-        (PROTOCOL 5.2).
+        (PROTOCOL 5.2, finished subtasks).
     aligned_inputs : bool
-        True if the edges into this subtask align. All of these edges have the same alignment (PROTOCOL 4.1).
+        True if the edges into this subtask align. All of these edges have the same alignment (PROTOCOL 4.1, aligned).
     aligned_outputs : frozenset of ChannelId
         Outputs on which a marker keeps its place among the messages.
     holds : bool
@@ -180,7 +180,7 @@ class Recorder:
             return self._cut(snapshot_id) if overtaken else []  # PROTOCOL 4.3: an unaligned marker forces the cut
         if snapshot is None:
             # Marker-receiving rule, first marker: the marker's own channel is closed at once. The messages in its
-            # queue are the channel state, which is not empty in general (PROTOCOL 1.4).
+            # queue are the channel state, which is not empty in general (PROTOCOL 1.4, first marker).
             self._snapshots[snapshot_id] = _Snapshot(Phase.RECORDING, {channel: marker.written})
             return self._cut(snapshot_id)
         snapshot.arrived[channel] = marker.written

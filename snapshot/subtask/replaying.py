@@ -69,7 +69,7 @@ class Replayer:
     """
 
     def __init__(self, node: Node, context: SubtaskContext, steps: Stepping, calls: ReplayCalls) -> None:
-        #: events that came before the replay was over (PROTOCOL 12.4)
+        #: events that came before the replay was over (PROTOCOL 12.4, replay first)
         self.waiting: list[SnapshotRequested | SnapshotPublished] = []
         #: seconds since the epoch at the last event, on the clock of the host
         self.host_now = 0.0

@@ -41,7 +41,7 @@ from cutline.snapshot.subtask.reports import AlignmentStarted, Report, SnapshotF
 class CutSettings:
     """Settings of the graph and the host for the cuts of one subtask."""
 
-    #: bytes of channel state that open recordings may hold together (PROTOCOL 1.7)
+    #: bytes of channel state that open recordings may hold together (PROTOCOL 1.7, cap)
     recorded_bytes_max: int
     #: seconds; the shortest alignment timeout among the subtask's edges, or None for no limit
     alignment_timeout: float | None

@@ -1,4 +1,4 @@
-"""Let the restored messages of a reshaped edge pass in the order of their waves (PROTOCOL 6.11).
+"""Let the restored messages of a reshaped edge pass in the order of their waves (PROTOCOL 6.11, waves).
 
 A wave is the messages that were in flight at one rescale. Messages of one key may be on several channels then, so a
 channel is taken only while no channel of its edge holds a message of a lower wave. Messages of the network have no

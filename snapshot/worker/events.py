@@ -49,7 +49,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AlignmentDeadline:
-    """The alignment timeout of a snapshot at a subtask (PROTOCOL 4.3)."""
+    """The alignment timeout of a snapshot at a subtask (PROTOCOL 4.3, timeout)."""
 
     snapshot_id: int
     subtask: Subtask
@@ -57,7 +57,7 @@ class AlignmentDeadline:
 
 @dataclass(frozen=True, slots=True)
 class RequestDeadline:
-    """The longest wait of a subtask for the answer to `requestSnapshot` (PROTOCOL 3.1)."""
+    """The longest wait of a subtask for the answer to `requestSnapshot` (PROTOCOL 3.1, ids)."""
 
     subtask: Subtask
 
@@ -287,7 +287,7 @@ class DialPeers:
 
 @dataclass(frozen=True, slots=True)
 class ReadPeers:
-    """Begin to read the data connections. Early data of peers has waited in the connections (PROTOCOL 5.4)."""
+    """Begin to read the data connections. Early data of peers has waited in the connections (PROTOCOL 5.4, start)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -522,7 +522,7 @@ class WorkerMachine:
         self._dispatch_reports(now)
 
     def _discard_below(self, min_snapshot_id: int, now: float) -> None:
-        """Drop snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
+        """Drop snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4, minimum id)."""
         self._data.uploads.discard_below(min_snapshot_id)
         self._decided(self._data.acknowledgements.settled(0, min_snapshot_id), now)
         for deadline in list(self.deadlines):

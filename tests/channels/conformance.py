@@ -166,7 +166,7 @@ def check_aligned_marker_keeps_its_place(link_maker: LinkMaker) -> None:
 
 
 def check_end_of_stream(link_maker: LinkMaker) -> None:
-    """The end of a stream is a numbered message (PROTOCOL 5.1)."""
+    """The end of a stream is a numbered message (PROTOCOL 5.1, end of stream)."""
     with link_maker() as ends:
         channel = Channel(0, *ends)
         channel.sending.send("last")

@@ -28,7 +28,7 @@ def test_a_worker_admits_its_peers_of_its_incarnation(
 
 
 def test_one_connection_of_each_purpose_and_incarnation() -> None:
-    """A second one is refused, until a rollback begins a new incarnation (PROTOCOL 6.1)."""
+    """A second one is refused, until a rollback begins a new incarnation (PROTOCOL 6.1, rollback)."""
     admission = PeerAdmission(BOB, ["alice"])
     alice = Identity("run", "alice", 3)
     assert admission.judge(alice, Purpose.DATA) is None

@@ -76,7 +76,7 @@ class Discard(NamedTuple):
 
 
 class WriteCheckpoint(NamedTuple):
-    """Copy the records that a coordinator has listed, for later starts (PROTOCOL 7.7)."""
+    """Copy the records that a coordinator has listed, for later starts (PROTOCOL 7.7, checkpoint)."""
 
     checkpoint: Checkpoint
 
@@ -105,7 +105,7 @@ class Owner(NamedTuple):
     asked: StoreEffect | None = None
     bases: tuple[Base, ...] | None = None  #: of a listing that has not yet read the manifests
     workers: Workers | None = None
-    adopts: bool = False  #: workers go on without a rollback (PROTOCOL 7.5)
+    adopts: bool = False  #: workers go on without a rollback (PROTOCOL 7.5, restart)
     snapshots: int = 0  #: this and the following: how many more
     crashes: int = 0
     rollbacks: int = 0

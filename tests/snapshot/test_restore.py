@@ -1,4 +1,4 @@
-"""Restore: restored messages are recorded again by the ordinary rule (PROTOCOL 6.2)."""
+"""Restore: restored messages are recorded again by the ordinary rule (PROTOCOL 6.2, restored channels)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, Log
 
 
 def check_order(snapshot_id: int, published: Iterable[int], cuts: Mapping[Subtask, LoggedCut]) -> None:
-    """Check that all subtasks cut the published snapshots in the order of ids (PROTOCOL 3.3).
+    """Check that all subtasks cut the published snapshots in the order of ids (PROTOCOL 3.3, ascending cuts).
 
     Parameters
     ----------

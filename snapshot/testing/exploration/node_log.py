@@ -17,7 +17,7 @@ from cutline.snapshot.node import Node
 from cutline.snapshot.subtask.observer import Inputs, Observer, Outputs
 from cutline.snapshot.testing.payload import pack, pack_rows
 
-#: Packed end of a stream. The end is a message like others (PROTOCOL 5.1), and no payload is empty.
+#: Packed end of a stream. The end is a message like others (PROTOCOL 5.1, end of stream), and no payload is empty.
 END_OF_STREAM = b""
 
 #: (channel, its messages in order, packed)

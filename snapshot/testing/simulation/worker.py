@@ -57,7 +57,7 @@ from cutline.snapshot.worker.upload_batcher import PendingUpload
 #: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)
 
-#: Stage in which each message of a rollback is due (PROTOCOL 6.1).
+#: Stage in which each message of a rollback is due (PROTOCOL 6.1, rollback).
 _DUE = {control.Connect: Stage.RESTORED, control.StartProcessing: Stage.CONNECTED}
 
 

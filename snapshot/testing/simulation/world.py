@@ -310,7 +310,7 @@ class World:
         self.history_log.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
 
     def check_triggers(self, number: int, effects: Sequence[events.Effect]) -> None:
-        """Check that ids are never used twice (PROTOCOL 3.2)."""
+        """Check that ids are never used twice (PROTOCOL 3.2, blocks of ids)."""
         triggered = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
         ids = dict.fromkeys(
             message.snapshot_id for message in triggered if isinstance(message, control.TriggerSnapshot)

@@ -296,7 +296,7 @@ def test_key_groups_are_given_once(before: int, now: int) -> None:
 
 
 def test_an_heir_by_proportion_would_own_nothing() -> None:
-    """i * P' // P names a subtask that owns no key group of i, where both are large (PROTOCOL 6.9)."""
+    """i * P' // P names a subtask that owns no key group of i, where both are large (PROTOCOL 6.9, donors)."""
     before, now = 300, 299
     proportional = [index * now // before for index in range(before)]
     strange = [i for i, heir in enumerate(proportional) if not set(groups_of(i, before)) & set(groups_of(heir, now))]

@@ -58,7 +58,7 @@ DEPLOYED = {
 
 
 def test_the_way_from_nothing_to_running() -> None:
-    """Register, deploy, restore, connect, start: each step waits for all workers (PROTOCOL 6.1)."""
+    """Register, deploy, restore, connect, start: each step waits for all workers (PROTOCOL 6.1, rollback)."""
     led = Led()
     assert led.register(0) == [events.SendToWorker(0, control.Welcome(1, 2))]
     effects = led.register(1)
@@ -75,7 +75,7 @@ def test_the_way_from_nothing_to_running() -> None:
 
 
 def test_only_workers_of_the_newest_stage_are_taken() -> None:
-    """Another token, or a number that the run does not have: quit (PROTOCOL 6.4)."""
+    """Another token, or a number that the run does not have: quit (PROTOCOL 6.4, launch token)."""
     led = Led()
     assert led.sent(led.register(0, launch="an older stage"), control.Quit)
     assert led.sent(led.register(2), control.Quit)
@@ -198,7 +198,7 @@ def test_another_stage_than_the_known_one_replaces_it() -> None:
 
 
 def test_what_another_incarnation_says_is_not_heard() -> None:
-    """Late reports of the incarnation before neither fail nor further the present one (PROTOCOL 6.1)."""
+    """Late reports of the incarnation before neither fail nor further the present one (PROTOCOL 6.1, rollback)."""
     led = restoring()
     led.fail()
     for worker in (0, 1):

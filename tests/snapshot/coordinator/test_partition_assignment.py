@@ -1,4 +1,4 @@
-"""Partitions belong to the subtask that has their offset, whatever is listed later (PROTOCOL 6.5)."""
+"""Partitions belong to the subtask that has their offset, whatever is listed later (PROTOCOL 6.5, partitions)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_node_that_is_not_rescaled_keeps_its_state_beside_one_that_is() -> Non
 
 
 def test_waves_are_put_back_by_a_plain_restore() -> None:
-    """Channels that are as they were keep the waves of their messages (PROTOCOL 6.11)."""
+    """Channels that are as they were keep the waves of their messages (PROTOCOL 6.11, waves)."""
     flights = {(1, 0): Flight(4, [(1, "a"), (2, "b")], waves=((5, 1), (6, 2)))}
     plan = plan_restore(KEYED, in_flight.snapshot_of(KEYED, flights), (), {})
     assert [each.waves for each in plan] == [(), (), ((in_flight.channel(1, 0), ((5, 1), (6, 2))),), ()]

@@ -1,4 +1,4 @@
-"""What a subtask takes over where its node has another parallelism (PROTOCOL 6.9)."""
+"""What a subtask takes over where its node has another parallelism (PROTOCOL 6.9, donors)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def table(**changes: object) -> SnapshotTable:
 
 
 def test_ids_ascend_within_a_block_and_over_blocks() -> None:
-    """No id is given twice, whatever becomes of it (PROTOCOL 3.2)."""
+    """No id is given twice, whatever becomes of it (PROTOCOL 3.2, blocks of ids)."""
     found = table()
     ids = [found.open(10.0, (), REQUEST).snapshot_id for _ in range(2)]
     found.close_failed(ids[1], "why", 11.0)
@@ -73,7 +73,7 @@ def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_floor_is_the_lowest_that_runs() -> None:
-    """With nothing pending it is the next id: all before it is settled (PROTOCOL 3.4)."""
+    """With nothing pending it is the next id: all before it is settled (PROTOCOL 3.4, minimum id)."""
     found = table()
     assert found.min_snapshot_id == 3_000_000
     found.open(10.0, (), REQUEST)
@@ -98,7 +98,7 @@ def test_when_one_is_due() -> None:
 
 @pytest.mark.parametrize(("multiple", "second"), [(1, True), (4, False)])
 def test_nothing_starts_beside_a_base(multiple: int, second: bool) -> None:
-    """Because a snapshot without state would be whole first each time (PROTOCOL 12.12)."""
+    """Because a snapshot without state would be whole first each time (PROTOCOL 12.12, a base is not overtaken)."""
     found = SnapshotTable(replace(POLICY, interval=2.0, max_concurrent=2), len(TOPOLOGY.subtasks), 0.0, multiple)
     found.take_block(3, (), 10.0)
     base = found.open(12.0, (), REQUEST)

@@ -44,7 +44,7 @@ def test_a_cycle_that_has_ended_is_not_told_again() -> None:
 
 
 def test_only_cyclic_parts_are_told() -> None:
-    """Others end by the numbered end of their inputs (PROTOCOL 5.1)."""
+    """Others end by the numbered end of their inputs (PROTOCOL 5.1, end of stream)."""
     acyclic = replace(TOPOLOGY, components=tuple(replace(part, cyclic=False) for part in TOPOLOGY.components))
     assert ended_components(acyclic, cut(OVER, OVER)) == []
 

@@ -119,7 +119,7 @@ def test_a_subtask_without_a_record_is_refused() -> None:
 
 
 def test_the_newest_record_of_one_incarnation_is_read() -> None:
-    """Records of other incarnations do not count, whatever their numbers (PROTOCOL 14.6)."""
+    """Records of other incarnations do not count, whatever their numbers (PROTOCOL 14.6, which records count)."""
     store = Store()
     for number in (FIRST, FIRST + 2, FIRST + 1):
         store.files.write(store.record(LINK, number=number))

@@ -87,7 +87,7 @@ def test_an_answer_about_an_older_claim_is_asked_again() -> None:
 
 
 def test_output_waits_for_the_first_snapshot() -> None:
-    """Records are announced before, and nothing is committed (PROTOCOL 14.4)."""
+    """Records are announced before, and nothing is committed (PROTOCOL 14.4, trimming, and the first snapshot)."""
     records = writer(recorded=9, is_complete=False)
     stored(records, record(FIRST, 5, 2, 1))
     done = Decisions()

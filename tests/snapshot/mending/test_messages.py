@@ -109,7 +109,7 @@ def test_a_message_that_cannot_be_stored_is_refused() -> None:
     gone=st.sets(st.integers(11, 20)),
 )
 def test_waves_stay_with_their_messages(marks: list[int], gone: set[int]) -> None:
-    """After messages 11 to 20 each message that is left has the wave that it had (PROTOCOL 6.11)."""
+    """After messages 11 to 20 each message that is left has the wave that it had (PROTOCOL 6.11, waves)."""
     waves = [(through, 5 + place) for place, through in enumerate(marks)]
 
     def wave_of(number: int, marks: Sequence[tuple[int, int]]) -> int | None:

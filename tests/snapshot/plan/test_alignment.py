@@ -1,4 +1,4 @@
-"""Which edges are aligned (PROTOCOL 4.1)."""
+"""Which edges are aligned (PROTOCOL 4.1, aligned)."""
 
 from __future__ import annotations
 

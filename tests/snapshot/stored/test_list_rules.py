@@ -81,7 +81,7 @@ OLD_FULL = own(P, (0, 7), 3)
     ],
 )
 def test_key_groups_and_clips(lists: dict[Subtask, Lists], says: str) -> None:
-    """Rows that two subtasks restore, or none, are found before they are lost (PROTOCOL 2.1)."""
+    """Rows that two subtasks restore, or none, are found before they are lost (PROTOCOL 2.1, key groups)."""
     assert any(says in problem for problem in found(lists)), found(lists)
 
 
@@ -99,7 +99,7 @@ def test_key_groups_and_clips(lists: dict[Subtask, Lists], says: str) -> None:
     ],
 )
 def test_who_made_a_part(lists: dict[Subtask, Lists], says: str) -> None:
-    """A part of the wrong run, node, incarnation, kind or place is named (PROTOCOL 10.2)."""
+    """A part of the wrong run, node, incarnation, kind or place is named (PROTOCOL 10.2, stored once)."""
     assert any(says in problem for problem in found(lists)), found(lists)
 
 
@@ -139,7 +139,7 @@ def test_generations(lists: dict[Subtask, Lists], says: str) -> None:
     ],
 )
 def test_deltas_of_own_state(lists: dict[Subtask, Lists], says: str) -> None:
-    """A delta without what it changes is named (PROTOCOL 2.4)."""
+    """A delta without what it changes is named (PROTOCOL 2.4, own state in deltas)."""
     assert any(says in problem for problem in found(lists)), found(lists)
     assert found(of_own(FULL, DELTA, NEXT)) == found(of_own(OLD_FULL, own(P, (1, 1)))) == []
 
@@ -225,7 +225,7 @@ def test_what_may_follow(before: dict[Subtask, Lists], now: dict[Subtask, Lists]
     ],
 )
 def test_what_may_not_follow(before: dict[Subtask, Lists], now: dict[Subtask, Lists], says: str) -> None:
-    """A list that is right by itself, but has lost what the snapshot before had (PROTOCOL 2.3)."""
+    """A list that is right by itself, but has lost what the snapshot before had (PROTOCOL 2.3, bases)."""
     assert any(says in problem for problem in since(before, now)), since(before, now)
 
 

@@ -91,7 +91,7 @@ def test_a_manifest_and_its_abortion_exclude_each_other() -> None:
 
 
 def test_history_is_what_is_on_the_chain() -> None:
-    """A manifest that no base continues from is stored, but no snapshot of the run (PROTOCOL 7.3)."""
+    """A manifest that no base continues from is stored, but no snapshot of the run (PROTOCOL 7.3, history)."""
     store = new_store()
     for claim in (7, 8):
         store.take_claim(Claim(claim, "o", str(claim)))
@@ -348,7 +348,7 @@ def test_what_is_referred_to_in_between_is_no_orphan() -> None:
 
 
 def test_a_void_snapshot_goes_unless_it_is_held() -> None:
-    """A manifest that is there never lists parts that were swept (PROTOCOL 10.3)."""
+    """A manifest that is there never lists parts that were swept (PROTOCOL 10.3, collector)."""
     store = new_store()
     manifest = written(store)
     held = written(store, OTHER_ID)

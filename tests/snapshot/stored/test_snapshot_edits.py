@@ -162,7 +162,7 @@ def test_a_start_without_a_base_stops_the_removal() -> None:
 
 @pytest.mark.parametrize(("above", "is_removed"), [(0, True), (1, False)])
 def test_a_base_above_the_claim_of_a_removal_holds_its_snapshot(above: int, is_removed: bool) -> None:
-    """A claim up to that of the removal needs its older base no more (PROTOCOL 10.5)."""
+    """A claim up to that of the removal needs its older base no more (PROTOCOL 10.5, pin log)."""
     store = stored()
     assert store.hold(FIRST, PinKind.BASE, str(sample.INCARNATION + above))
     assert store.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION) == is_removed

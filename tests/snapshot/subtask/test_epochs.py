@@ -63,7 +63,7 @@ class Stamped:
 
 
 def test_a_relay_passes_the_stamp_of_each_message_on() -> None:
-    """Not the newest stamp, and not that of its frame (PROTOCOL 13.9)."""
+    """Not the newest stamp, and not that of its frame (PROTOCOL 13.9, epochs)."""
     relay = Stamped(A0, B)
     relay.handle(A0, ((0, 2), (3, 1)))
     relay.handle(B, ((0, 1),))
@@ -93,7 +93,7 @@ def test_an_aggregate_adds_up_by_epochs() -> None:
 
 
 def test_the_end_of_a_relay_has_the_highest_stamp_of_its_ends() -> None:
-    """Whichever of them comes last (PROTOCOL 13.13)."""
+    """Whichever of them comes last (PROTOCOL 13.13, ends have epochs)."""
     relay = Stamped(A0, B)
     relay.end(A0, 7)
     relay.end(B, 0)

@@ -1,4 +1,4 @@
-"""States of several subtasks united for one, field by field (PROTOCOL 6.9)."""
+"""States of several subtasks united for one, field by field (PROTOCOL 6.9, donors)."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_crossing_ids_are_independent() -> None:
 
 
 def by_epochs(*inputs: ChannelId) -> Recorder:
-    """A recorder that holds no input, because messages have epochs (PROTOCOL 13.10)."""
+    """A recorder that holds no input, because messages have epochs (PROTOCOL 13.10, markers as low watermarks)."""
     return Recorder(ME, inputs, (OUT,), aligned_inputs=True, aligned_outputs=frozenset([OUT]), holds=False)
 
 

@@ -1,4 +1,4 @@
-"""Gates of restored messages: lower waves first, edge by edge (PROTOCOL 6.11)."""
+"""Gates of restored messages: lower waves first, edge by edge (PROTOCOL 6.11, waves)."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def counters_restarted(patch: Patch) -> None:
 
 
 def parts_swapped(patch: Patch) -> None:
-    """The parts of a channel are restored in the wrong order (PROTOCOL 1.3)."""
+    """The parts of a channel are restored in the wrong order (PROTOCOL 1.3, channel state)."""
     plan = recovery.plan_restore
 
     def mutant(*args: Any) -> list[Any]:

@@ -28,7 +28,7 @@ class Outside:
             self.lost.append(token)
 
     def discard(self, subtask: str, below: int) -> None:
-        """Remove what incarnations below prepared and nobody committed (PROTOCOL 7.4)."""
+        """Remove what incarnations below prepared and nobody committed (PROTOCOL 7.4, discarding)."""
         for token, (owner, incarnation, _) in list(self.prepared.items()):
             if owner == subtask and incarnation < below:
                 del self.prepared[token]

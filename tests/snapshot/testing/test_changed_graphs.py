@@ -1,4 +1,4 @@
-"""Snapshots restored into a changed graph: new edges around nodes that have ended (PROTOCOL 6.7)."""
+"""Snapshots restored into a changed graph: new edges around nodes that have ended (PROTOCOL 6.7, ended subtasks)."""
 
 from __future__ import annotations
 

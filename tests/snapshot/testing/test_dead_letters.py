@@ -1,4 +1,4 @@
-"""Messages that fail each time end the run by name, or go to the dead-letter edge (PROTOCOL 6.6)."""
+"""Messages that fail each time end the run by name, or go to the dead-letter edge (PROTOCOL 6.6, failing messages)."""
 
 from __future__ import annotations
 

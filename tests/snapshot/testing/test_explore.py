@@ -43,7 +43,7 @@ class Purse(Node):
 
     def onMessage(self, message: Any, context: Context) -> None:
         amount, hops = message
-        message.clear()  # a handler may do what it likes with what it was given (PROTOCOL 1.6)
+        message.clear()  # a handler may do what it likes with what it was given (PROTOCOL 1.6, encoded bytes)
         self.handled += 1
         self.balance += amount
         if hops:

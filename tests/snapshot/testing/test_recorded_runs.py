@@ -370,7 +370,7 @@ def test_a_run_that_goes_on_after_a_restart_begins_a_new_row() -> None:
 
 
 def test_a_record_that_cannot_be_stored_ends_the_run_by_name() -> None:
-    """Else its receivers wait for ever, and nobody says why (PROTOCOL 14.2)."""
+    """Else its receivers wait for ever, and nobody says why (PROTOCOL 14.2, receivers wait)."""
     history = Simulator(
         with_link(Unstored()), 1, mode=ChannelLogs(INTERVAL), tolerableFailedSnapshots=3,
         restartPolicy=RestartPolicy(maxRestarts=2), maxSteps=20_000,

@@ -122,7 +122,7 @@ class Walk:
         assert context.sender is not None
         step, clock = fields(message)
         self.clock = list(map(max, self.clock, clock))
-        clock.clear()  # a handler may do what it likes with what it was given (PROTOCOL 1.6)
+        clock.clear()  # a handler may do what it likes with what it was given (PROTOCOL 1.6, encoded bytes)
         self.seen.append(step.id)
         if step.id % 5 == 0:
             at = context.now + 1.0 + step.id % 3

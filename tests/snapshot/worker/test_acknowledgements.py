@@ -120,7 +120,7 @@ def _captured(held: Acknowledgements, snapshot_id: int, states: dict[Any, Any]) 
 
 
 def test_an_acknowledgement_waits_for_the_store() -> None:
-    """Whichever comes first (PROTOCOL 13.2)."""
+    """Whichever comes first (PROTOCOL 13.2, written before the acknowledgement)."""
     early, late, message = _totals(), _totals(), _acknowledged(1, ME)
     (task,) = _captured(early, 1, {"a": 1})
     assert early.done(task, None).messages == [] and early.parts_stored([message]).messages == [message]
@@ -139,7 +139,7 @@ def test_the_acknowledgement_of_an_aborted_snapshot_is_dropped() -> None:
 
 
 def test_an_acknowledgement_is_kept_until_its_snapshot_is_settled() -> None:
-    """It may have been lost with a connection, and the snapshot has no timeout (PROTOCOL 13.5)."""
+    """It may have been lost with a connection, and the snapshot has no timeout (PROTOCOL 13.5, one at a time)."""
     held, message = _totals(), _acknowledged(1, ME)
     (task,) = _captured(held, 1, {"a": 1})
     held.parts_stored([message])
@@ -153,7 +153,7 @@ def test_an_acknowledgement_is_kept_until_its_snapshot_is_settled() -> None:
 
 
 def test_a_commit_is_reported_when_the_store_has_it() -> None:
-    """And later announcements of it at once (PROTOCOL 13.6)."""
+    """And later announcements of it at once (PROTOCOL 13.6, manifest, check, commit)."""
     held, handled = _totals(), PublicationHandled(1, ME)
     (write,) = _captured(held, 1, {"a": 1})
     held.done(write, None)

@@ -23,7 +23,7 @@ def names(effects: list[events.Effect]) -> list[str]:
 
 
 def test_a_rollback_step_by_step() -> None:
-    """Each message of a rollback has its effects and its answer (PROTOCOL 6.1)."""
+    """Each message of a rollback has its effects and its answer (PROTOCOL 6.1, rollback)."""
     worker = Machine()
     assert worker.receive(control.Welcome(1, 4)) == []
     assert worker.receive(deploy(1)) == [events.AdmitPeers(1), events.ReadParts(deploy(1))]

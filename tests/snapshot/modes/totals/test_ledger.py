@@ -41,7 +41,7 @@ def test_a_difference_is_written_and_then_committed() -> None:
 
 
 def test_an_aborted_difference_joins_the_next() -> None:
-    """And is written with it, for the id of the next (PROTOCOL 13.4)."""
+    """And is written with it, for the id of the next (PROTOCOL 13.4, an aborted difference joins the next)."""
     log = _log()
     log.captured(1, DifferenceCaptured({"a": 2, "b": 1}, 10))
     assert log.settled(0, 2) == [] and log.held == HeldDifferences(False, 10, 2)

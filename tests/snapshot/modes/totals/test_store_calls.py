@@ -106,7 +106,7 @@ def test_an_empty_difference_makes_no_call() -> None:
 
 
 def test_an_aborted_difference_is_not_added_to() -> None:
-    """A difference is added to the value that counts, and not to the newest (PROTOCOL 13.3)."""
+    """A difference is added to the value that counts, and not to the newest (PROTOCOL 13.3, the value that counts)."""
     store = SimulatedStore()
     open_store(store)
     calls = StoreCalls(StoreConnection(store), OLD, Count())
@@ -117,7 +117,7 @@ def test_an_aborted_difference_is_not_added_to() -> None:
 
 
 def test_the_calls_of_an_old_claim_are_refused() -> None:
-    """Each of them, also the half that is left of a write (PROTOCOL 13.8)."""
+    """Each of them, also the half that is left of a write (PROTOCOL 13.8, claims)."""
     store = SimulatedStore()
     open_store(store)
     calls = StoreCalls(StoreConnection(store), OLD, Count(), 1)
@@ -136,7 +136,7 @@ def test_the_calls_of_an_old_claim_are_refused() -> None:
 @pytest.mark.parametrize("fails_at", [0, 1, 2])
 @pytest.mark.parametrize("happens", [False, True])
 def test_an_opening_may_begin_anew(calls_before: int, fails_at: int, happens: bool) -> None:
-    """Wherever it failed: a published snapshot counts, and cells of a later one are gone (PROTOCOL 13.7)."""
+    """Wherever it failed: a published snapshot counts, and cells of a later one are gone (PROTOCOL 13.7, restore)."""
     store = SimulatedStore()
     open_store(store)
     calls = StoreCalls(StoreConnection(store), OLD, Count(), 1)

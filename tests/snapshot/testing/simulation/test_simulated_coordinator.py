@@ -54,7 +54,7 @@ def test_a_worker_that_connects_anew_replaces_its_connection() -> None:
 
 
 def test_a_worker_of_an_older_stage_replaces_nobody() -> None:
-    """The worker is told to quit, and the machine does not hear of it (PROTOCOL 6.4)."""
+    """The worker is told to quit, and the machine does not hear of it (PROTOCOL 6.4, launch token)."""
     _, simulated, process, second, first = registered("an older stage")
     assert simulated.connections[0] is first and first.is_open and second is not first
     assert process.got == [control.Quit("its stage is over")]
