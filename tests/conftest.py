@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its tier, and refuse live tests that are not listed. Give time to a larger search."""
     for item in items:
         tier = tier_of(item.nodeid)
-        item.add_marker(tier)
+        item.add_marker(tier.value)  # a plain text, because it travels between processes
         needs = _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
         if tier is not Tier.LIVE and (needs or item.get_closest_marker("spark") or item.get_closest_marker("ray")):
             raise pytest.UsageError(f"{item.nodeid} is live: list it in LIVE of tests/tiers.py")
