@@ -19,6 +19,9 @@ from tests.source_files import PACKAGES, ROOT, USERS_FOLDER, name_of, python_fil
 #: the module of an import, and the names on its line, which may be modules too
 _IMPORT = re.compile(r"^\s*(?:from|import) ([\w.]+)(?: import ([\w, ]*))?", re.MULTILINE)
 
+#: Tests that read all files of ours: near each change.
+_READ_ALL = ("tests/test_glossary.py", "tests/test_imports.py", "tests/test_tidy.py", "tests/test_ways.py")
+
 #: Names of the main line, the most certain first.
 _MAIN = ("origin/HEAD", "origin/main", "main")
 
@@ -34,7 +37,7 @@ def near_tests(changed: list[str]) -> dict[str, int]:
     """Return {file of tests: distance}: 0 changed or mirrored, 1 imports a changed file, 2 imports an importer."""
     importers = _importers()
     found: dict[str, int] = {}
-    nearest = {file for each in changed for file in (each, _mirrored(each))}
+    nearest = {*_READ_ALL, *(file for each in changed for file in (each, _mirrored(each)))}
     direct = set().union(*(importers[file] for file in changed))
     for distance, files in enumerate((nearest, direct, set().union(*(importers[file] for file in direct)))):
         for file in sorted(files):

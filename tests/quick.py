@@ -3,8 +3,10 @@
     python -m tests.quick [--keep] [PLACE ...] [OPTION OF PYTEST ...]
 
 Format, lint and types are checked beside two plain processes of pytest, which share the unit tests by their seconds.
-When these have passed, full tests near the changed files run for 30 s, the nearest and the fastest first. Places are
-files, folders or tests. `--keep` writes tests/seconds.json and tests/work.json anew.
+When these have passed, full tests near the changed files run for 30 s, the nearest and the fastest first.
+
+Places are files, folders or tests. Then their unit and full tests run, and no others. `--keep` writes
+tests/seconds.json and tests/work.json anew.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.figures import UNKNOWN_S, Figures, kept_seconds
 from tests.near import changed_files, near_tests
-from tests.source_files import ROOT, python_files
+from tests.source_files import ROOT, name_of, python_files
 from tests.tiers import Tier, has_tests
 from tests.work import LIMIT_S
 
@@ -127,47 +129,59 @@ class Quick:
         self._options = [each for each in arguments if each not in (*self._places, "--keep")]
         self._keeps = "--keep" in arguments
         self._parts: list[Part] = []
+        self._is_interrupted = False
 
     def run(self) -> int:
         """Run all parts. Return the status of the command."""
         checks = {"format": ("ruff", "format", "--check", "."), "lint": ("ruff", "check", "."), "types": ("mypy",)}
         self._parts = [Part(name, self._folder, command) for name, command in checks.items()]
-        unit = self._pytest(Tier.UNIT, self._dealt(self._files_of(Tier.UNIT)))
+        unit = self._pytest(Tier.UNIT, deal(self._places or files_of(Tier.UNIT)))
         self._wait(self._parts)
-        if not any(part.has_failed for part in self._parts):
-            self._run_near()
+        if not self._has_failed():
+            self._run_full()
         for part in self._parts:
             if part.has_failed:
                 part.show_failure()
-        self._keeps &= not any(part.has_failed for part in self._parts)
-        return max(self._judge(unit), any(part.has_failed for part in self._parts))
+        return max(self._has_failed(), self._judge(unit))
+
+    def interrupt(self) -> None:
+        """End the run as soon as it waits."""
+        self._is_interrupted = True
 
     def stop(self) -> None:
         """Stop what runs still."""
+        self._is_interrupted = False
         for part in self._parts:
             part.interrupt()
-        self._wait(self._parts, _END_S)
-        for part in self._parts:
-            part.kill()
+        try:
+            self._wait(self._parts, _END_S)
+        finally:
+            for part in self._parts:
+                part.kill()
 
     def _wait(self, parts: Iterable[Part], seconds: float = float("inf")) -> None:
         """Wait until the parts have ended, for at most so many seconds. Each part of the run shows its end."""
         deadline_at = time.monotonic() + seconds
         while time.monotonic() < deadline_at:
+            if self._is_interrupted:
+                raise KeyboardInterrupt
             ended = {part for part in self._parts if part.has_ended()}
             if ended.issuperset(parts):
                 return
             threading.Event().wait(_POLL_S)
 
-    def _run_near(self) -> None:
+    def _has_failed(self) -> bool:
+        return any(part.has_failed for part in self._parts)
+
+    def _run_full(self) -> None:
+        """Run the full tests of the places, or those near the changed files."""
+        if self._places:
+            self._wait(self._pytest(Tier.FULL, deal(self._places)))
+            return
         changed = changed_files()
-        distances = {file: distance for file, distance in near_tests(changed).items() if has_tests(file, Tier.FULL)}
-        kept = kept_seconds(Tier.FULL)
-        seconds = {file: kept.get(file, UNKNOWN_S) for file in distances}
-        files = sorted(distances, key=lambda file: (seconds[file] > _NEAR_S, distances[file], seconds[file]))
+        files = in_order(near_tests(changed))
         _show(f"{len(files)} files of full tests are near {len(changed)} changed files; {_NEAR_S:.0f} s for them:")
-        near = self._pytest(Tier.FULL, [files[::2], files[1::2]])
-        self._wait(near, _NEAR_S)
+        self._wait(self._pytest(Tier.FULL, [files[::2], files[1::2]]), _NEAR_S)
         self.stop()
 
     def _pytest(self, tier: Tier, dealt: Iterable[Sequence[str]]) -> list[Part]:
@@ -179,35 +193,45 @@ class Quick:
         self._parts += parts
         return parts
 
-    def _files_of(self, tier: Tier) -> list[str]:
-        files = (path.relative_to(ROOT).as_posix() for path in python_files("tests") if path.name.startswith("test_"))
-        return self._places or [file for file in files if has_tests(file, tier)]
-
-    def _dealt(self, files: Sequence[str]) -> list[list[str]]:
-        """Share files between two processes, the longest first, each to the one that has less."""
-        kept = kept_seconds(Tier.UNIT)
-        seconds = {file: kept.get(file, UNKNOWN_S) + _IMPORT_S for file in files}
-        dealt: list[list[str]] = [[], []]
-        for file in sorted(files, key=lambda file: -seconds[file]):
-            min(dealt, key=lambda each: sum(seconds[file] for file in each)).append(file)
-        return [sorted(each) for each in dealt]
-
-    def _judge(self, unit: Sequence[Part]) -> int:
-        """Show the figures of the unit tests, and compare their work with what is kept."""
+    def _judge(self, unit: Sequence[Part]) -> bool:
+        """Show the figures of the unit tests. Return whether their work has grown."""
         total = Figures()
         for part in unit:
             part.add_figures(total)
         for line in total.lines():
             _show(line)
-        if self._keeps and not (self._places or self._options):
-            total.keep(Tier.UNIT)
         # Named, and no failure: the first test that needs a library pays for its import.
         slow = [test for test, seconds in total.tests.items() if seconds > LIMIT_S]
         _show(f"{len(slow)} unit tests take more than {LIMIT_S} s; those that do so alone belong in FULL")
+        if self._keeps and not (self._places or self._options or self._has_failed()):
+            total.keep(Tier.UNIT)
         grown = total.grown(Tier.UNIT)
         for line in grown:
             _show(line)
         return bool(grown)
+
+
+def files_of(tier: Tier) -> list[str]:
+    """Return the files that have tests of a tier."""
+    files = (name_of(path) for path in python_files("tests") if path.name.startswith("test_"))
+    return [file for file in files if has_tests(file, tier)]
+
+
+def deal(files: Sequence[str]) -> list[list[str]]:
+    """Share files between two processes: the longest first, each to the process that has less."""
+    kept = kept_seconds(Tier.UNIT)
+    seconds = {file: kept.get(file, UNKNOWN_S) + _IMPORT_S for file in files}
+    dealt: list[list[str]] = [[], []]
+    for file in sorted(files, key=lambda file: -seconds[file]):
+        min(dealt, key=lambda each: sum(seconds[file] for file in each)).append(file)
+    return [sorted(each) for each in dealt]
+
+
+def in_order(near: Mapping[str, int]) -> list[str]:
+    """Return the files with full tests: the nearest and the fastest first, those that take all the time last."""
+    kept = kept_seconds(Tier.FULL)
+    seconds = {file: kept.get(file, UNKNOWN_S) for file in near if has_tests(file, Tier.FULL)}
+    return sorted(seconds, key=lambda file: (seconds[file] > _NEAR_S, near[file], seconds[file]))
 
 
 def _show(text: str) -> None:
@@ -219,6 +243,8 @@ def main() -> int:
     began_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cutline-quick-") as folder:
         quick = Quick(Path(folder), sys.argv[1:])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: quick.interrupt())
         try:
             return quick.run()
         except KeyboardInterrupt:

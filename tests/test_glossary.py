@@ -8,14 +8,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-from tests.source_files import PACKAGES, ROOT, name_of, parse, python_files
+from tests.source_files import PACKAGES, ROOT, name_of, nodes, python_files
 
 _FILES = python_files(*PACKAGES, "tests", "benchmarks")
 
 #: what a name is made of: ``SnapshotId``, ``snapshot_id`` and ``SNAPSHOT_ID`` have the same parts
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+@cache
+def _parts(name: str) -> set[str]:
+    return {part.lower() for part in _PART.findall(name)}
+
 
 #: A row of the glossary's second table: words, the meaning that alone is forbidden if any, what to use instead.
 _ROW = re.compile(r"\| (?P<words>[a-z, ]+?)(?: \((?P<meaning>[^)]+)\))? \| .+ \|")
@@ -25,10 +32,6 @@ _MEANINGS = {
     "of ids": lambda name, word: name in (word, f"{word}s") or bool(_parts(name) & {"id", "ids", "raise", "raised"}),
     "for a snapshot": lambda name, word: bool(_parts(name) & {"snapshot", "stop", "close", "closed"}),
 }
-
-
-def _parts(name: str) -> set[str]:
-    return {part.lower() for part in _PART.findall(name)}
 
 
 def _forbidden() -> dict[str, str]:
@@ -41,7 +44,7 @@ def _forbidden() -> dict[str, str]:
 
 def _names(path: Path) -> Iterator[tuple[int, str]]:
     """What a file defines: classes, functions but tests, parameters, attributes and variables."""
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

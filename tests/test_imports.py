@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.source_files import PACKAGES, USERS_FOLDER, name_of, parse, python_files
+from tests.source_files import PACKAGES, USERS_FOLDER, name_of, nodes, python_files
 from tests.structure import Edges, circles, folders, imports
 
 #: What each package may know of the others.
@@ -60,10 +61,11 @@ class Import(NamedTuple):
         return rest.partition(".")[0] if rest.startswith(PACKAGES) else USERS_FOLDER
 
 
+@cache
 def _imports(path: Path) -> list[Import]:
     """All imports of a file: at the top, inside functions, and for types only."""
     found = []
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [Import(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -107,7 +109,7 @@ def test_the_core_makes_no_chance_of_its_own() -> None:
     offences = [
         f"{name_of(path)}:{node.lineno}"
         for path in python_files("snapshot")
-        for node in ast.walk(parse(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Random"
         if not node.args
     ]

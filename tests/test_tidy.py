@@ -25,6 +25,7 @@ from tests.source_files import (
     functions,
     is_record,
     name_of,
+    nodes,
     parse,
     public_methods,
     python_files,
@@ -78,7 +79,7 @@ def test_classes_are_small() -> None:
     found = {
         cls.name: (len(public_methods(cls)), len(fields(cls)))
         for path in python_files(*PACKAGES)
-        for cls in ast.walk(parse(path))
+        for cls in nodes(path)
         if isinstance(cls, ast.ClassDef) and not is_record(cls) and cls.name not in _FACADES
     }
     for name, size in found.items():
