@@ -208,7 +208,7 @@ class ChannelSender:
         self._reopen()
 
     def forbid(self, why: str) -> None:
-        """Refuse every message from now on, with a NodeError of the text `why`. An empty `why` ends this."""
+        """Refuse every message from now on, with a NodeError that says `why`. An empty `why` ends this."""
         self.seal()
         self._forbidden, self.open_kind = why, None if why else _VALUES
         self._reopen()
@@ -308,7 +308,7 @@ class ChannelSender:
     def switch(self, kind: PayloadKind) -> None:
         """Begin a frame of another kind. Raises NodeError while sending is forbidden."""
         if self._forbidden:
-            raise NodeError(self._forbidden)
+            raise NodeError(f"{self.channel.source}: {self._forbidden}")
         self.seal()
         self.open_kind = kind
 

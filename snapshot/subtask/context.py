@@ -175,7 +175,7 @@ class SubtaskContext(Context):
         """Refuse messages while `hook` runs. Refuse also a `send` method that another hook has kept."""
         self._silent_hook = hook
         for edge in self._edges.values():
-            edge.forbid(f"{self.subtask}: {hook} must not send")
+            edge.forbid(f"{hook} must not send")
 
     def unsilence(self) -> None:
         """Accept messages again, because the silent hook has returned."""
@@ -191,7 +191,7 @@ class SubtaskContext(Context):
         for name in nodes:
             if name not in self._edges:
                 continue  # only the edge for failed messages leads there, and the node cannot send along it
-            self._edges[name].forbid(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
+            self._edges[name].forbid(f"the cycle with {name!r} has ended; onEnd may send outward only")
         if nodes:
             self._replace_send(SubtaskContext.send)  # because the written-out function does not check closed outputs
 

@@ -141,7 +141,7 @@ class OutputEdge:
 
     def _no_key(self, message: Any, error: BaseException) -> NodeError:
         if self._forbidden:  # the reason that the message has whatever its key is
-            return NodeError(self._forbidden)
+            return NodeError(f"{self.source}: {self._forbidden}")
         what = "key of " if isinstance(self.partitioner, HashPartitioner) else ""
         return NodeError(
             f"{what}{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: {headline(error)}"
