@@ -135,13 +135,17 @@ class Last(Node):
         context.sendAll(sorted(self.last.items()))
 
 
+def numbers() -> Graph:
+    """Return numbers through a keyed node, whose lists grow long."""
+    graph = Graph("last").add("numbers", Many()).add("last", Last(), parallelism=2).add("out", ListSink())
+    return graph.connect("numbers", "last", key=_first).connect("last", "out")
+
+
 def test_long_lists_are_compacted_and_read_back(tier: type[Tier]) -> None:
     """Many snapshots, some of them aborted, over several incarnations: lists are merged, and nothing is lost."""
     seen: dict[str, None] = {}
     for seed in range(scaled(60)):
-        graph = Graph("last").add("numbers", Many()).add("last", Last(), parallelism=2).add("out", ListSink())
-        graph.connect("numbers", "last", key=_first).connect("last", "out")
-        history = Simulator(graph, seed=seed, faults=4).run()
+        history = Simulator(numbers(), seed, faults=4).run()
         expected = {}
         for number in range(200):
             key = number % 40
