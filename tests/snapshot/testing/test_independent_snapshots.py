@@ -42,13 +42,14 @@ class _Player(Node):
         self.seen = state
 
 
-def _graph() -> Graph:
-    graph = Graph("g")
+def graph() -> Graph:
+    """Return three players, each of which sends to the others."""
+    made = Graph("g")
     for name in NODES:
-        graph.add(name, _Player())
+        made.add(name, _Player())
     for source, target in permutations(NODES, 2):
-        graph.connect(source, target)
-    return graph
+        made.connect(source, target)
+    return made
 
 
 def _sound(history: History) -> None:
@@ -61,15 +62,15 @@ def _sound(history: History) -> None:
 def test_ids_may_be_started_in_any_order(order: tuple[int, ...]) -> None:
     """Each by another subtask, at the same time. What is published is exact."""
     script = [Initiate(number, name) for number, name in zip(order, NODES, strict=True)]
-    history = Simulator(_graph(), script, maxConcurrentSnapshots=3).run()
+    history = Simulator(graph(), script, maxConcurrentSnapshots=3).run()
     _sound(history)
     assert (CROSSING in history.seen) == (list(order) != sorted(order))
 
 
 def test_a_subtask_may_record_the_higher_id_first() -> None:
     """Both snapshots are published, the lower id first."""
-    graph = Graph("g").add("a", _Player()).add("b", _Player()).connect("a", "b").connect("b", "a")
-    simulator = Simulator(graph, [Initiate(2, "a"), Initiate(1, "b")])
+    two = Graph("g").add("a", _Player()).add("b", _Player()).connect("a", "b").connect("b", "a")
+    simulator = Simulator(two, [Initiate(2, "a"), Initiate(1, "b")])
     _sound(simulator.run())
     cuts = [(each.subtask.node, each.snapshot_id % 1_000_000) for each in simulator.history.cuts.values()]
     assert [number for name, number in cuts if name == "a"][:2] == [2, 1]
@@ -80,8 +81,8 @@ def test_a_subtask_may_record_the_higher_id_first() -> None:
 
 def test_an_id_below_an_ended_snapshot_is_used_up() -> None:
     """The store publishes in ascending order, so a snapshot that ended closes all lower ids."""
-    script = [Initiate(2, "a"), *(move for move in _MOVES if move.marker), *_MOVES, Quiesce()]
-    simulator = Simulator(_graph(), script, skipsImpossible=True, maxSteps=len(script))
+    script = [Initiate(2, "a"), *(move for move in MOVES if move.marker), *MOVES, Quiesce()]
+    simulator = Simulator(graph(), script, skipsImpossible=True, maxSteps=len(script))
     assert [snapshot.id % 1_000_000 for snapshot in simulator.run().snapshots] == [2]
     with pytest.raises(Impossible, match="an id is used once"):
         simulator.take(Initiate(1, "b"))
@@ -89,17 +90,17 @@ def test_an_id_below_an_ended_snapshot_is_used_up() -> None:
 
 def test_rule_3_3_is_still_checked() -> None:
     """Where ids go up, a subtask records them in that order."""
-    history = Simulator(_graph(), [Initiate(1, "a"), Initiate(2, "b"), Initiate(3, "c")]).run()
+    history = Simulator(graph(), [Initiate(1, "a"), Initiate(2, "b"), Initiate(3, "c")]).run()
     _sound(history)
     for name in NODES:
         ids = [each.snapshot_id for each in history.cuts.values() if each.subtask.node == name]
         assert ids == sorted(ids)
 
 
-_MOVES = [Deliver(*ends, marker=is_marker) for ends in permutations(NODES, 2) for is_marker in (False, True)]
+MOVES = [Deliver(*ends, marker=is_marker) for ends in permutations(NODES, 2) for is_marker in (False, True)]
 _STEPS = st.one_of(
     st.builds(Initiate, st.integers(1, 6), st.sampled_from(NODES)),
-    st.sampled_from([*_MOVES, Quiesce()]),
+    st.sampled_from([*MOVES, Quiesce()]),
 )
 
 
@@ -107,4 +108,4 @@ _STEPS = st.one_of(
 @given(st.lists(_STEPS, max_size=40), st.integers(1, 4))
 def test_every_cut_is_exact(script: list[Step], most: int) -> None:
     """Whatever starts when, between which other steps."""
-    _sound(Simulator(_graph(), script, skipsImpossible=True, maxConcurrentSnapshots=most).run())
+    _sound(Simulator(graph(), script, skipsImpossible=True, maxConcurrentSnapshots=most).run())

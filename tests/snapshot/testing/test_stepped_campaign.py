@@ -98,8 +98,18 @@ def _graph(chance: Random, last: type[Node]) -> tuple[Graph, int]:
     return graph.connect("node", "out"), sum(counts[each] for each in ends)
 
 
+def run(seed: int) -> tuple[History, Mode, int]:
+    """Return a run, its mode, and the number of messages that its last node has to handle.
+
+    In each second run parts of logs are merged early.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if seed % 8 > 3:
+            patch.setattr(generations, "_STEP_PARTS_MAX", 2)
+        return _run(seed)
+
+
 def _run(seed: int) -> tuple[History, Mode, int]:
-    """Return a run, its mode, and the number of messages that its last node has to handle."""
     chance = Random(f"stepped {seed}")
     mode: Mode = chance.choice(
         (InputLogging(), Deltas(every=chance.randint(1, 4), fullFactor=chance.choice((0.5, 2.0))))
@@ -133,13 +143,10 @@ def seen() -> Iterator[Counter[str]]:
 
 
 @pytest.mark.parametrize("block", range(_BLOCKS))
-def test_whatever_fails_there_is_one_history(block: int, seen: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each message once in one chain for each subtask or key. In each second run parts of logs are merged early."""
+def test_whatever_fails_there_is_one_history(block: int, seen: Counter[str]) -> None:
+    """Each message once in one chain for each subtask or key."""
     for seed in range(block, _SEEDS, _BLOCKS):
-        with monkeypatch.context() as patch:
-            if seed % 8 > 3:
-                patch.setattr(generations, "_STEP_PARTS_MAX", 2)
-            history, mode, count = _run(seed)
+        history, mode, count = run(seed)
         assert history.outcome is Outcome.FINISHED, (seed, history.reason)
         rows = history.output("out")
         assert chain_problems(rows) == [], seed
