@@ -36,7 +36,6 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.merging import PieceRef, merge_ranges, merged
-from cutline.snapshot.keyed.rows import StateKind
 from cutline.snapshot.keyed.rows_codec import NOT_DECODABLE, decode_keys, decode_values
 from cutline.snapshot.keyed.segment import Segment, clipped
 from cutline.snapshot.plan.topology import KEY_GROUPS
@@ -73,9 +72,6 @@ _TOGETHER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 #: Rows of a batch.
 _BATCH_ROWS: Final = 8_192
-
-#: Bytes of a row's sub-key where it holds the length of a list: MessagePack's nil.
-_NIL: Final = b"\xc0"
 
 #: Returns the checked body of a part.
 Read = Callable[[Handle], memoryview]
@@ -321,17 +317,15 @@ def _keyed_batches(
 
 
 def _rows_of_state(segment: Segment, state: int) -> pa.RecordBatch:
-    """Return the rows of one state, without those that hold the lengths of lists."""
+    """Return the elements of one state."""
     rows = segment.rows.filter(pc.equal(segment.rows.column("state"), state))
-    if segment.states[state].kind is StateKind.LIST and rows.num_rows:
-        rows = rows.filter(pc.not_equal(rows.column("sub"), pa.scalar(_NIL, pa.large_binary())))
-    return rows
+    return segment.states[state].form.element_rows(rows)
 
 
 def _keyed_columns(segment: Segment, state: int, rows: pa.RecordBatch, codec: Codec, opening: Opening) -> Row:
     spec = segment.states[state]
-    is_timer = spec.kind is StateKind.TIMERS
-    subs = decode_keys(rows.column("sub")) if spec.kind.has_sub_keys else None
+    is_timer, has_values = spec.form.holds_timers, spec.form.has_values
+    subs = decode_keys(rows.column("sub")) if spec.form.has_sub_keys else None
     columns: Row = {
         "kind": "timer" if is_timer else "row",
         "state": None if is_timer else spec.name,
@@ -339,11 +333,12 @@ def _keyed_columns(segment: Segment, state: int, rows: pa.RecordBatch, codec: Co
         "expires": rows.column("expires"),
         "sub": None if subs is None else [text_of_key(sub) for sub in subs],
         "key_bytes": rows.column("key").cast(pa.binary()),
-        "value_bytes": None if is_timer else rows.column("value").cast(pa.binary()),
+        "value_bytes": rows.column("value").cast(pa.binary()) if has_values else None,
     }
     if not opening.raw:
         columns["key"] = list(map(text_of_key, decode_keys(rows.column("key"))))
-        columns["value"] = None if is_timer else [_text(value, codec) for value in decode_values(rows.column("value"))]
+        if has_values:
+            columns["value"] = [_text(value, codec) for value in decode_values(rows.column("value"))]
     return columns
 
 

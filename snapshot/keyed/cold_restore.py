@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from cutline.snapshot.keyed.cold_values import expiry_heads, index_times
 from cutline.snapshot.keyed.row_keys import expiry_heads_of, timer_heads_of
 from cutline.snapshot.keyed.row_store import StoredRow
-from cutline.snapshot.keyed.rows import StateKind
 from cutline.snapshot.keyed.rows_codec import decode_times
 from cutline.snapshot.keyed.segment import Segment
 
@@ -50,7 +49,7 @@ def ingested_rows(segment: Segment, numbers: Sequence[int], now: float) -> Inges
     """
     rows = segment.rows
     states = rows.column("state").to_numpy()
-    is_timer = np.isin(states, [n for n, spec in enumerate(segment.states) if spec.kind is StateKind.TIMERS])
+    is_timer = np.isin(states, [n for n, spec in enumerate(segment.states) if spec.form.holds_timers])
     timers: _Parts = iter(())
     if is_timer.any():
         timers = _timers(rows.filter(pa.array(is_timer)))

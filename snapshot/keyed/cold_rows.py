@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from cutline.snapshot.keyed.cold_values import EXPIRES, expiry_of, heads_of, value_of
 from cutline.snapshot.keyed.row_keys import ROW_HEAD_BYTES, ROWS_END, end_of, split_row
 from cutline.snapshot.keyed.row_store import RowStore
-from cutline.snapshot.keyed.rows import DirtyTable, StateKind
+from cutline.snapshot.keyed.rows import DirtyTable
 from cutline.snapshot.keyed.rows_codec import decode_key, encode_keys
 from cutline.snapshot.keyed.table import StateTable, row_name
 
@@ -61,7 +61,8 @@ class CachedRows:
         self._table = table
         self._tier = tier
         self._number = number
-        self._has_sub_keys = table.spec.kind.has_sub_keys
+        self._elements = table.spec.form.elements
+        self._has_sub_keys = table.spec.form.has_sub_keys
         #: rows that were loaded into `live` since the cache was dropped
         self._loaded = 0
         #: `StateTable.written` when rows were sealed last, and when the cache was dropped last
@@ -168,9 +169,7 @@ class CachedRows:
     def _keep_rows(self, key: Any, rows: _Rows) -> None:
         now, table = self._table.context.now, self._table
         alive = {s: row for s, row in rows.items() if row[0] is not None and (row[1] is None or row[1] > now)}
-        if table.spec.kind is StateKind.LIST:
-            alive.pop(None, None)  # the length
-            alive = dict(sorted(alive.items()))
+        alive = self._elements(alive)
         self._loaded += len(alive) + 1
         if not alive:
             table.live[key] = None
@@ -224,9 +223,7 @@ class CachedRows:
         """Return rows as `live` holds them, without those that have expired."""
         now = self._table.context.now
         alive = {s: row[0] for s, row in rows.items() if row[0] is not None and (row[1] is None or row[1] > now)}
-        if self._table.spec.kind is StateKind.LIST:
-            alive.pop(None, None)
-            alive = dict(sorted(alive.items()))
+        alive = self._elements(alive)
         return self._table.arranged(alive) if alive else None
 
 

@@ -24,6 +24,7 @@ from cutline.snapshot.columns.reductions import Reduction, SumOverflow, make_red
 from cutline.snapshot.columns.slot_blocks import BLOCK_SLOTS, Column, Fill, Flags, SlotBlocks
 from cutline.snapshot.errors import NodeError, RestoreRefused
 from cutline.snapshot.keyed.bulk import key_list
+from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
 from cutline.snapshot.keyed.dirty_columns import DirtyColumns, encode_totals
 from cutline.snapshot.keyed.key_columns import key_parts
 from cutline.snapshot.keyed.number_columns import Added, NoNumber, number_column, one_each
@@ -248,14 +249,17 @@ class ColumnTable(StateTable):
             return None
         return DirtyColumns(self.spec, self._keys, self._blocks.capture(), encode_totals)
 
-    def restore_rows(self, keys: list[Any], values: list[Any], ends: list[float | None] | None) -> None:
-        """Put restored rows into the table, over older ones. A value that is None removes the total.
+    def restore(self, rows: DecodedRows, now: float) -> None:
+        """See `StateTable`.
 
         Raises
         ------
         RestoreRefused
             if a value is no number that the totals can hold.
         """
+        keys, _, values, ends = rows
+        if ends is not None:
+            values = [stored for _, stored, _ in unexpired(keys, values, ends, now)]
         is_alive = np.fromiter((value is not None for value in values), np.bool_, len(values))
         numbers = self._restored_numbers([value for value in values if value is not None])
         if self._reduction is None:

@@ -5,7 +5,7 @@ Owns the way from a segment to Python values. Must not know how a tier keeps row
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -41,9 +41,21 @@ def rows_of(segment: Segment, state_name: str, *, chunk_rows: int = _CHUNK_ROWS)
         rows = rows.filter(pa.array(is_of_state))
     for start in range(0, rows.num_rows, chunk_rows):
         try:
-            yield _decode(rows.slice(start, chunk_rows), has_sub_keys=segment.states[index].kind.has_sub_keys)
+            yield _decode(rows.slice(start, chunk_rows), has_sub_keys=segment.states[index].form.has_sub_keys)
         except NOT_DECODABLE as error:
             raise SnapshotCorrupt(f"state {state_name!r}: a row cannot be decoded: {error!r}") from error
+
+
+def unexpired(
+    rows: Iterable[Any], values: list[Any], expires: list[float | None] | None, now: float
+) -> Iterator[tuple[Any, Any, float | None]]:
+    """Yield rows with their values and expiries. The value of a row that has expired by `now` is None."""
+    if expires is None:
+        return ((row, stored, None) for row, stored in zip(rows, values, strict=True))
+    return (
+        (row, None if end is not None and end <= now else stored, end)
+        for row, stored, end in zip(rows, values, expires, strict=True)
+    )
 
 
 def _decode(rows: pa.RecordBatch, *, has_sub_keys: bool) -> DecodedRows:

@@ -22,8 +22,8 @@ from cutline.snapshot.keyed.memtable import Memtable
 from cutline.snapshot.keyed.merging import merged, newest_rows
 from cutline.snapshot.keyed.row_grouping import RowGrouping
 from cutline.snapshot.keyed.row_store import Steps
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind, StateSpec
-from cutline.snapshot.keyed.rows_codec import bytes_of, decode_key, encode_keys, encode_times, encode_values
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateSpec
+from cutline.snapshot.keyed.rows_codec import bytes_of, decode_key, encode_keys, encode_values
 from cutline.snapshot.keyed.segment import Segment, concatenated, no_rows, row_batch
 from cutline.snapshot.plan.topology import KEY_GROUPS
 
@@ -138,7 +138,7 @@ def emptying(table: DirtyRows) -> Iterator[None]:
     """Free the rows of a table in chunks, because freeing two million rows at once stops all threads for 50 ms."""
     assert isinstance(table, DirtyTable), "nothing of other tables is left to be emptied"
     for rows in (table.rows, table.expiries or {}):
-        yield from _empty(rows, has_sub_keys=table.spec.kind.has_sub_keys)
+        yield from _empty(rows, has_sub_keys=table.spec.form.has_sub_keys)
 
 
 class _TableReader:
@@ -146,7 +146,7 @@ class _TableReader:
 
     def __init__(self, table: DirtyTable) -> None:
         self._expiries = table.expiries or {}
-        self._has_sub_keys = table.spec.kind.has_sub_keys
+        self._has_sub_keys = table.spec.form.has_sub_keys
         self._rows = _with_sub_keys(table.rows) if self._has_sub_keys else iter(())
         self._keys, self._values = iter(table.rows), iter(table.rows.values())
 
@@ -180,7 +180,7 @@ def _encode(chunk: _Chunk, spec: StateSpec, state: int, captured: CapturedRows, 
         values = [None if e is not None and e <= now else v for v, e in zip(values, expires, strict=True)]
         expires = [None if v is None else e for v, e in zip(values, expires, strict=True)]
     columns = (
-        pa.nulls(count) if subs is None else pa.array(_encode_subs(subs, spec.kind), pa.large_binary()),
+        pa.nulls(count) if subs is None else pa.array(spec.form.encode_subs(subs), pa.large_binary()),
         pa.array(encode_values(values, codec), pa.large_binary()),
         pa.nulls(count) if expires is None else pa.array(expires, pa.float64()),
     )
@@ -201,11 +201,6 @@ def _batch(
         groups = grouping.groups(keys, captured.groups)
     state_column = pa.array(np.full(len(keys), state, np.uint16))
     return row_batch([pa.array(groups), state_column, pa.array(encode_keys(keys), pa.large_binary()), *columns])
-
-
-def _encode_subs(subs: list[Any], kind: StateKind) -> list[bytes]:
-    """Encode sub-keys. Those of timers are times, and so floats, which no other key may be."""
-    return encode_times(subs) if kind is StateKind.TIMERS else encode_keys(subs)
 
 
 def _next_count(batch: pa.RecordBatch) -> int:

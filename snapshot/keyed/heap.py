@@ -10,12 +10,9 @@ from typing import Any, NamedTuple, Protocol
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.errors import RestoreRefused, StateError
 from cutline.snapshot.keyed.cold_timers import ColdTimers
-from cutline.snapshot.keyed.column_table import ColumnTable
 from cutline.snapshot.keyed.decoding import DecodedRows, rows_of
-from cutline.snapshot.keyed.list_table import ListTable
-from cutline.snapshot.keyed.nested_table import NestedTable
-from cutline.snapshot.keyed.row_table import RowTable
-from cutline.snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable, StateKind
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.table import StateTable
 from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState
@@ -200,7 +197,7 @@ class RestoredRows:
             for spec in segment.states:
                 known.kinds.setdefault(spec.name, {})[spec.kind] = None
                 known.groupings.setdefault(spec.name, {})[segment.grouped_by] = None
-                if has_expiries or (spec.kind is StateKind.LIST and spec.ttl is not None):
+                if has_expiries or (spec.form.leaves_gaps and spec.ttl is not None):
                     known.expiring[spec.name] = None
             yield segment
         if self.version is None:  # which has told its states, and has no segments
@@ -254,61 +251,8 @@ class RestoredRows:
         """
         with _without_collector():
             for rows in self._rows_of(table.spec.name, table.spec.kind):
-                if isinstance(table, ColumnTable):
-                    self._fill_columns(table, rows)
-                elif isinstance(table, RowTable):
-                    self._fill_rows(table, rows)
-                else:
-                    self._fill_nested(table.live, table.ends if isinstance(table, NestedTable) else None, rows)
-            _finish(table)
-
-    def _fill_columns(self, table: ColumnTable, rows: DecodedRows) -> None:
-        keys, _, values, expires = rows
-        if expires is not None:
-            values = [stored for _, stored, _ in self._unexpired(keys, values, expires)]
-        table.restore_rows(keys, values, expires)
-
-    def _fill_rows(self, table: RowTable, rows: DecodedRows) -> None:
-        keys, _, values, expires = rows
-        if table.ends is None and None not in values:
-            table.live.update(zip(keys, values, strict=True))
-            return
-        ends = {} if table.ends is None else table.ends
-        for key, stored, end in self._unexpired(keys, values, expires):
-            if stored is None:
-                table.live.pop(key, None)
-            else:
-                table.live[key] = stored
-            if stored is None or end is None:
-                ends.pop(key, None)
-            else:
-                ends[key] = end
-
-    def _fill_nested(self, live: dict[Any, Any], ends: dict[Any, Any] | None, rows: DecodedRows) -> None:
-        keys, subs, values, expires = rows
-        assert subs is not None
-        for (key, sub), stored, end in self._unexpired(zip(keys, subs, strict=True), values, expires):
-            if stored is not None:
-                live.setdefault(key, {})[sub] = stored
-            elif key in live:
-                live[key].pop(sub, None)
-            if ends is not None:
-                if stored is None or end is None:
-                    ends.get(key, {}).pop(sub, None)
-                else:
-                    ends.setdefault(key, {})[sub] = end
-
-    def _unexpired(
-        self, rows: Iterable[Any], values: list[Any], expires: list[float | None] | None
-    ) -> Iterator[tuple[Any, Any, float | None]]:
-        """Yield rows with their values and expiries. The value of a row that has expired is None."""
-        if expires is None:
-            return ((row, stored, None) for row, stored in zip(rows, values, strict=True))
-        now = self.now
-        return (
-            (row, None if end is not None and end <= now else stored, end)
-            for row, stored, end in zip(rows, values, expires, strict=True)
-        )
+                table.restore(rows, self.now)
+            table.restored()
 
     def _rows_of(self, name: str, kind: StateKind) -> Iterator[DecodedRows]:
         """Yield the rows of a state, those of the oldest segment first."""
@@ -324,31 +268,6 @@ class RestoredRows:
                     f"{self._subtask}: state {name!r} is {stored_kind.name} in the snapshot and {kind.name} in the "
                     "node: give the new state another name"
                 )
-
-
-def _finish(table: StateTable) -> None:
-    """Arrange filled rows as the table needs them: items by index, expiries by time."""
-    if isinstance(table, ColumnTable):
-        return
-    if isinstance(table, RowTable):
-        if table.ends:
-            ends = sorted(table.ends.items(), key=lambda row: row[1])
-            table.ends.clear()
-            table.ends.update(ends)
-        return
-    if table.spec.kind is StateKind.LIST:
-        for key, rows in table.live.items():
-            rows.pop(None, None)  # the length
-            items = sorted(rows.items())
-            table.live[key] = [stored for _, stored in items] if isinstance(table, ListTable) else dict(items)
-    for key in [key for key, rows in table.live.items() if not rows]:
-        del table.live[key]
-    if isinstance(table, NestedTable) and table.ends:
-        if table.spec.kind is StateKind.LIST:
-            for ends_of_key in table.ends.values():
-                ends_of_key.pop(None, None)
-        found = [(end, key, sub) for key, ends_of_key in table.ends.items() for sub, end in ends_of_key.items()]
-        table.by_write.update(((key, sub), end) for end, key, sub in sorted(found, key=lambda row: row[0]))
 
 
 @contextmanager

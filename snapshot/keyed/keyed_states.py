@@ -16,21 +16,18 @@ from typing import Any, Final, Protocol
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from cutline.snapshot.keyed.column_table import ColumnTable
 from cutline.snapshot.keyed.heap import KeyedTimers, RestoredRows, Tier
-from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.migration import Migrate, MigratedRows, is_stale, migrated, regrouped
-from cutline.snapshot.keyed.nested_table import NestedTable
 from cutline.snapshot.keyed.row_grouping import RowGrouping
-from cutline.snapshot.keyed.row_table import RowTable
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, StateKind, StateSpec
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, StateSpec
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.state_rules import StateOwner
-from cutline.snapshot.keyed.states import Plus, column_state, list_state, map_state, reducing_state, value_state
+from cutline.snapshot.keyed.states import Plus, Setup, make_state
 from cutline.snapshot.keyed.table import StateTable
 from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion
 from cutline.snapshot.plan.declarations import Key
-from cutline.snapshot.state import NAMED_REDUCTIONS, KeyedState, NamedReduction
+from cutline.snapshot.state import KeyedState
 
 #: Expired rows, and entries of unused sets, that one turn removes at most. 256 rows take some 0.1 ms.
 SWEPT_MAX: Final = 256
@@ -224,8 +221,6 @@ class KeyedStates:
             if the node is open already, or has asked for another state of this name.
         """
         spec = StateSpec(self._checked_name(name), kind, self._checked_ttl(name, ttl), self._owner.version)
-        if plus is not None and plus not in NAMED_REDUCTIONS and not callable(plus):
-            raise self._error(name, f"plus is a function or one of {', '.join(NAMED_REDUCTIONS)}, not {shown(plus)}")
         if self._adopted is not None and name == self._adopted.spec.name:
             raise self._error(name, "the node keeps the rows of this state itself: choose another name")
         asked = self._asked.get(name)
@@ -302,10 +297,7 @@ class KeyedStates:
         if self._restored is None:
             raise self._error(spec.name, "a node asks for its states in open; later its restored rows are gone")
         is_timed = spec.ttl is not None or self._restored.has_expiries(spec.name)
-        if self._has_columns and plus in NAMED_REDUCTIONS:
-            table, state = _columns_and_state(spec, plus, self._owner, is_timed=is_timed)
-        else:
-            table, state = _table_and_state(spec, plus, self._owner, is_timed=is_timed)
+        table, state = make_state(Setup(spec, self._owner, plus, is_timed, self._has_columns))
         self._tier.open_state(table, self._restored)
         return _Asked(spec, plus, table, state)
 
@@ -391,23 +383,3 @@ class KeyedStates:
             else:
                 garbage.pop()
         self.needs_sweep = is_timed or bool(garbage) or self._tier.has_turns
-
-
-def _table_and_state(
-    spec: StateSpec, plus: Plus | None, owner: StateOwner, *, is_timed: bool
-) -> tuple[StateTable, KeyedState]:
-    if spec.kind is StateKind.MAP:
-        nested = NestedTable(spec, owner, is_timed=is_timed)
-        return nested, map_state(nested)
-    if spec.kind is StateKind.LIST:
-        items = TimedListTable(spec, owner, is_timed=True) if is_timed else ListTable(spec, owner)
-        return items, list_state(items)
-    rows = RowTable(spec, owner, is_timed=is_timed)
-    return rows, value_state(rows) if plus is None else reducing_state(rows, plus)
-
-
-def _columns_and_state(
-    spec: StateSpec, plus: NamedReduction, owner: StateOwner, *, is_timed: bool
-) -> tuple[StateTable, KeyedState]:
-    columns = ColumnTable(spec, owner, plus, is_timed=is_timed)
-    return columns, column_state(columns)

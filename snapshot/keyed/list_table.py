@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from cutline.snapshot.keyed.nested_table import NestedTable, Rows
+from cutline.snapshot.keyed.decoding import DecodedRows
+from cutline.snapshot.keyed.nested_table import NestedTable, Rows, arrange_elements, drop_empty, put_rows
 from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
 from cutline.snapshot.keyed.state_rules import StateOwner
 from cutline.snapshot.keyed.table import StateTable
@@ -95,6 +96,15 @@ class ListTable(StateTable):
         """See `StateTable`."""
         return list(rows.values())
 
+    def restore(self, rows: DecodedRows, now: float) -> None:
+        """See `StateTable`."""
+        put_rows(self.live, None, rows, now)
+
+    def restored(self) -> None:
+        """See `StateTable`."""
+        arrange_elements(self)
+        drop_empty(self.live)
+
     def sweep(self, limit: int) -> int:
         """See `StateTable`."""
         return 0
@@ -108,8 +118,15 @@ class TimedListTable(NestedTable):
     """Lists whose items may expire. `live` is {key: {index: what the row holds}}."""
 
     def shown_rows(self, key: Any, rows: Rows) -> Any:
-        """Return the items as users see them."""
+        """Return the items as users see them. Faster than by a dict of them."""
         return [self.value_of(stored, key) for stored in rows.values()]
+
+    def restored(self) -> None:
+        """See `StateTable`."""
+        arrange_elements(self)
+        for ends in (self.ends or {}).values():
+            ends.pop(None, None)  # the end of the length
+        super().restored()
 
     def removed_subs(self, rows: Rows) -> list[Any]:
         """Return the indexes of all items, and None for the length."""

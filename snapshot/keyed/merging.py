@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutline.snapshot.errors import SnapshotCorrupt
-from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, concatenated, pieces_of, row_batch
 
 #: Columns that say which row is meant.
@@ -102,7 +102,7 @@ def _united_states(segments: Sequence[Segment]) -> tuple[StateSpec, ...]:
                     f"state {spec.name!r} is {known.kind.name} of version {known.version} in one segment, and "
                     f"{spec.kind.name} of version {spec.version} in a newer one, so their rows cannot be merged"
                 )
-            has_gaps = spec.kind is StateKind.LIST and spec.ttl is None and known.ttl is not None
+            has_gaps = spec.form.leaves_gaps and spec.ttl is None and known.ttl is not None
             united[spec.name] = replace(spec, ttl=0.0) if has_gaps else spec
     return tuple(united[name] for name in sorted(united))
 

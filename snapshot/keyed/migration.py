@@ -17,7 +17,7 @@ from cutline.snapshot.channel.key_hash import hash_keys
 from cutline.snapshot.keyed.decoding import rows_of
 from cutline.snapshot.keyed.merging import merged, newest_rows
 from cutline.snapshot.keyed.row_grouping import RowGrouping
-from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.keyed.rows_codec import encode_value
 from cutline.snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
 from cutline.snapshot.keyed.state_rules import StateOwner, StateRules
@@ -37,8 +37,8 @@ class MigratedRows:
 
 
 def is_stale(spec: StateSpec, version: int) -> bool:
-    """Return whether the values of a state are of an older version. Timers have no values of the user."""
-    return spec.kind is not StateKind.TIMERS and spec.version < version
+    """Return whether a state holds values of the user, of an older version."""
+    return spec.form.has_values and spec.version < version
 
 
 def migrated(segments: Sequence[Segment], version: int, migrate: Migrate, owner: StateOwner) -> Segment:
@@ -66,13 +66,13 @@ def migrated(segments: Sequence[Segment], version: int, migrate: Migrate, owner:
     values: list[bytes | None] = whole.rows.column("value").to_pylist()
     for number, spec in enumerate(whole.states):
         if is_stale(spec, version):
-            rules, places = StateRules(spec, owner), np.flatnonzero(numbers == number).tolist()
+            rules, is_element = StateRules(spec, owner), spec.form.is_element
+            places = np.flatnonzero(numbers == number).tolist()
             at = iter(places)
             for keys, subs, stored, _ in rows_of(whole, spec.name):
                 for row, value in enumerate(stored):
                     place = next(at)
-                    is_length = spec.kind is StateKind.LIST and subs is not None and subs[row] is None
-                    if value is not None and not is_length:
+                    if value is not None and (subs is None or is_element(subs[row])):
                         new = migrate(spec.name, rules.value_of(value, keys[row]), spec.version)
                         values[place] = encode_value(rules.stored(new, keys[row]), owner.codec)
     columns = whole.rows.columns

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
 from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
 from cutline.snapshot.keyed.rows_codec import encode_key
 from cutline.snapshot.keyed.state_rules import StateOwner
@@ -41,6 +42,7 @@ class NestedTable(StateTable):
         self.by_write: OrderedDict[tuple[Any, Any], float] = OrderedDict()
         self._dirty: dict[Any, Rows] = {}
         self._dirty_ends: dict[Any, dict[Any, float]] = {}
+        self._shown = spec.form.shown
 
     @property
     def expiries(self) -> Any:
@@ -58,8 +60,8 @@ class NestedTable(StateTable):
                 yield key, self.shown_rows(key, alive)
 
     def shown_rows(self, key: Any, rows: Rows) -> Any:
-        """Return the rows of a key as users see them: a dict of decoded values."""
-        return {sub: self.value_of(rows[sub], key) for sub in self.subs_of(rows)}
+        """Return the value of a key as users see it."""
+        return self._shown({sub: self.value_of(rows[sub], key) for sub in self.subs_of(rows)})
 
     def subs_of(self, rows: Rows) -> Iterable[Any]:
         """Return the sub-keys of rows in the sequence in which users see them."""
@@ -169,6 +171,16 @@ class NestedTable(StateTable):
         """See `StateTable`."""
         return DirtyTable(self.spec, self._dirty, self._dirty_ends if self.ends is not None else None)
 
+    def restore(self, rows: DecodedRows, now: float) -> None:
+        """See `StateTable`."""
+        put_rows(self.live, self.ends, rows, now)
+
+    def restored(self) -> None:
+        """See `StateTable`."""
+        drop_empty(self.live)
+        found = [(end, key, sub) for key, ends in (self.ends or {}).items() for sub, end in ends.items()]
+        self.by_write.update(((key, sub), end) for end, key, sub in sorted(found, key=lambda row: row[0]))
+
     def keep_end(self, key: Any, sub: Any, end: float) -> None:
         """See `StateTable`."""
         assert self.ends is not None, "a row that expires makes the table timed"
@@ -233,3 +245,32 @@ class NestedTable(StateTable):
             return rows
         ends, now = self.ends.get(key, {}), self.context.now
         return {sub: stored for sub, stored in rows.items() if ends.get(sub, NEVER) > now}
+
+
+def put_rows(live: dict[Any, Any], ends: dict[Any, Any] | None, rows: DecodedRows, now: float) -> None:
+    """Put restored rows with sub-keys over older ones, as `StateTable.restore` does."""
+    keys, subs, values, expires = rows
+    assert subs is not None
+    for (key, sub), stored, end in unexpired(zip(keys, subs, strict=True), values, expires, now):
+        if stored is not None:
+            live.setdefault(key, {})[sub] = stored
+        elif key in live:
+            live[key].pop(sub, None)
+        if ends is not None:
+            if stored is None or end is None:
+                ends.get(key, {}).pop(sub, None)
+            else:
+                ends.setdefault(key, {})[sub] = end
+
+
+def arrange_elements(table: StateTable) -> None:
+    """Let `live` hold the elements among restored rows, as the table keeps them."""
+    live, arranged, elements = table.live, table.arranged, table.spec.form.elements
+    for key, rows in live.items():
+        live[key] = arranged(elements(rows))
+
+
+def drop_empty(live: dict[Any, Any]) -> None:
+    """Drop the keys of which no restored row is left."""
+    for key in [key for key, rows in live.items() if not rows]:
+        del live[key]

@@ -11,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from cutline.snapshot.keyed.rows import ROW_ATOMS, DirtyTable, StateSpec
+from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
+from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
+from cutline.snapshot.keyed.rows_codec import ROW_ATOMS
 from cutline.snapshot.keyed.state_rules import TEXT_LENGTH_MAX, StateOwner
 from cutline.snapshot.keyed.table import NEVER, StateTable
 
@@ -147,6 +149,31 @@ class RowTable(StateTable):
     def dirty_table(self) -> DirtyTable:
         """See `StateTable`."""
         return DirtyTable(self.spec, self._dirty(), self._dirty_ends if self.ends is not None else None)
+
+    def restore(self, rows: DecodedRows, now: float) -> None:
+        """See `StateTable`."""
+        keys, _, values, expires = rows
+        live = self.live
+        if self.ends is None and None not in values:
+            live.update(zip(keys, values, strict=True))
+            return
+        ends = {} if self.ends is None else self.ends
+        for key, stored, end in unexpired(keys, values, expires, now):
+            if stored is None:
+                live.pop(key, None)
+            else:
+                live[key] = stored
+            if stored is None or end is None:
+                ends.pop(key, None)
+            else:
+                ends[key] = end
+
+    def restored(self) -> None:
+        """See `StateTable`."""
+        if self.ends:
+            ends = sorted(self.ends.items(), key=lambda row: row[1])
+            self.ends.clear()
+            self.ends.update(ends)
 
     def keep_end(self, key: Any, sub: Any, end: float) -> None:
         """See `StateTable`."""

@@ -1,13 +1,7 @@
-"""Rows of keyed state: their kinds, and the changed rows that a subtask passes to storage at a cut.
+"""Rows of keyed state: the state that they are of, and the changed rows that a subtask passes to storage at a cut.
 
-Owns the words of the room. Must not know where rows are kept while a subtask runs, nor how rows are encoded.
-
-A row is (key group, state, key, sub-key, value). The kind of the state decides the sub-key::
-
-    VALUE, REDUCING   none
-    LIST              the index of an item, or none in the row with the length of the list
-    MAP               the user's key inside the map
-    TIMERS            the time of the timer; the value is True
+Owns the words of the room, with `snapshot.keyed.kinds`. Must not know where rows are kept while a subtask runs, nor how
+rows are encoded.
 
 A value is an exact bool, int, float or str as it is, or `bytes`: any other value, encoded. None is a tombstone.
 """
@@ -15,29 +9,12 @@ A value is an exact bool, int, float or str as it is, or `bytes`: any other valu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final, Protocol
+
+from cutline.snapshot.keyed.kinds import RowForm, StateKind
 
 #: Name of the state that holds the keyed timers of a subtask. No user's state has this name.
 TIMERS_STATE: Final = "#timers"
-
-#: Types of values that a row holds as they are. `bytes` in a row is an encoded value of any other type.
-ROW_ATOMS: Final = frozenset({bool, int, float, str})
-
-
-class StateKind(IntEnum):
-    """Kind of a state. Stored: never renumber."""
-
-    VALUE = 0
-    LIST = 1
-    MAP = 2
-    REDUCING = 3
-    TIMERS = 4
-
-    @property
-    def has_sub_keys(self) -> bool:
-        """Whether a key of such a state has several rows."""
-        return self not in (StateKind.VALUE, StateKind.REDUCING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +28,11 @@ class StateSpec:
     ttl: float | None = None
     #: `Node.stateVersion` of the values
     version: int = 1
+
+    @property
+    def form(self) -> RowForm:
+        """The form of the rows."""
+        return self.kind.form
 
 
 class DirtyRows(Protocol):

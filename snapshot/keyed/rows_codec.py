@@ -25,7 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.keyed.rows import ROW_ATOMS
+
+#: Types of values that a row holds as they are. `bytes` in a row is an encoded value of any other type.
+ROW_ATOMS: Final = frozenset({bool, int, float, str})
 
 #: Extension of integers beyond 64 bits in keys. Stored: never renumber. Extensions of the codec have lower numbers.
 _EXT_LONG: Final = 5

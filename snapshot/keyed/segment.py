@@ -38,7 +38,8 @@ import pyarrow.compute as pc
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.record_batches import encode_batch, new_memory
 from cutline.snapshot.errors import SnapshotCorrupt
-from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.keyed.rows_codec import bytes_of
 from cutline.snapshot.plan.topology import KEY_GROUPS
 

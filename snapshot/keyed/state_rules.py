@@ -13,7 +13,8 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.keyed.rows import ROW_ATOMS, StateSpec
+from cutline.snapshot.keyed.rows import StateSpec
+from cutline.snapshot.keyed.rows_codec import ROW_ATOMS
 
 #: bytes of one encoded value; a piece of a segment holds 32 MiB, and a larger value is a piece of its own
 VALUE_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -7,20 +7,35 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cutline.snapshot.channel.partitioning import PLAIN_KEYS
-from cutline.snapshot.error_text import headline
+from cutline.snapshot.error_text import headline, shown
 from cutline.snapshot.keyed.bulk import key_list, value_list
 from cutline.snapshot.keyed.column_table import ColumnTable
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
 from cutline.snapshot.keyed.nested_table import NestedTable
 from cutline.snapshot.keyed.row_table import RowTable, add_of, get_of, update_of
+from cutline.snapshot.keyed.rows import StateSpec
+from cutline.snapshot.keyed.state_rules import StateOwner
 from cutline.snapshot.keyed.table import StateTable
-from cutline.snapshot.state import KeyedState, ListState, MapState, NamedReduction, ReducingState, ValueState
+from cutline.snapshot.state import (
+    NAMED_REDUCTIONS,
+    KeyedState,
+    ListState,
+    MapState,
+    NamedReduction,
+    ReducingState,
+    ValueState,
+)
 
 #: A named function of `ReducingState`, or a function of two values.
 Plus = NamedReduction | Callable[[Any, Any], Any]
+
+#: The table of a state, and the state that the node calls.
+Made = tuple[StateTable, KeyedState]
 
 
 def _least(total: Any, value: Any) -> Any:
@@ -212,7 +227,8 @@ class _Map(_Bulk, MapState):
     def iterator(self) -> Iterator[tuple[Any, Any]]:
         table = self._table
         key = table.current_key()
-        return iter(list(table.shown_rows(key, table.rows_of(key)).items()))
+        rows = table.rows_of(key)
+        return iter([(sub, table.value_of(rows[sub], key)) for sub in table.subs_of(rows)])
 
     def exists(self) -> bool:
         return bool(self._table.rows_of(self._table.current_key()))
@@ -223,38 +239,76 @@ class _Map(_Bulk, MapState):
         return key
 
 
-def value_state(table: RowTable) -> ValueState:
-    """Return a state of kind VALUE."""
-    if table.ends is not None:
-        return _Value(table)
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a node asks for, and how the rows are kept."""
+
+    spec: StateSpec
+    owner: StateOwner
+    #: how a reducing state adds, else None
+    plus: Plus | None
+    #: whether rows may expire: those that the state writes, or those that were restored
+    is_timed: bool
+    #: whether a reducing state with a named function keeps its totals by the column
+    has_columns: bool
+
+
+def _value_state(setup: Setup) -> Made:
+    table = RowTable(setup.spec, setup.owner, is_timed=setup.is_timed)
+    if setup.is_timed:
+        return table, _Value(table)
     update, dirty_rows = update_of(table)
     table.gather(dirty_rows)
-    return _of_own_class(_Value, get=get_of(table), update=update)(table)  # type: ignore[no-any-return]
+    return table, _of_own_class(_Value, get=get_of(table), update=update)(table)
 
 
-def reducing_state(table: RowTable, plus: Plus) -> ReducingState:
-    """Return a state of kind REDUCING."""
-    if table.ends is not None:
-        return _Reducing(table, plus)
+def _reducing_state(setup: Setup) -> Made:
+    plus, is_timed = setup.plus, setup.is_timed
+    if plus in NAMED_REDUCTIONS and setup.has_columns:
+        columns = ColumnTable(setup.spec, setup.owner, plus, is_timed=is_timed)
+        return columns, _Columns(columns)
+    table = RowTable(setup.spec, setup.owner, is_timed=is_timed)
+    if plus is None or not (plus in NAMED_REDUCTIONS or callable(plus)):
+        raise table.error(f"plus is a function or one of {', '.join(NAMED_REDUCTIONS)}, not {shown(plus)}")
+    if is_timed:
+        return table, _Reducing(table, plus)
     numeric = _NUMERIC.get(plus) if isinstance(plus, str) else None
     add, dirty_rows = add_of(table, numeric, _Reducing(table, plus).reduced)
     table.gather(dirty_rows)
-    return _of_own_class(_Reducing, get=get_of(table), add=add)(table, plus)  # type: ignore[no-any-return]
+    return table, _of_own_class(_Reducing, get=get_of(table), add=add)(table, plus)
 
 
-def column_state(table: ColumnTable) -> ReducingState:
-    """Return a state of kind REDUCING whose totals are kept by the column."""
-    return _Columns(table)
+def _list_state(setup: Setup) -> Made:
+    if setup.is_timed:
+        timed = TimedListTable(setup.spec, setup.owner, is_timed=True)
+        return timed, _List(timed)
+    table = ListTable(setup.spec, setup.owner)
+    return table, _List(table)
 
 
-def list_state(table: ListTable | TimedListTable) -> ListState:
-    """Return a state of kind LIST."""
-    return _List(table)
+def _map_state(setup: Setup) -> Made:
+    table = NestedTable(setup.spec, setup.owner, is_timed=setup.is_timed)
+    return table, _Map(table)
 
 
-def map_state(table: NestedTable) -> MapState:
-    """Return a state of kind MAP."""
-    return _Map(table)
+#: makes the table and the state of each kind that a node may ask for
+_MAKERS: Final[dict[StateKind, Callable[[Setup], Made]]] = {
+    StateKind.VALUE: _value_state,
+    StateKind.LIST: _list_state,
+    StateKind.MAP: _map_state,
+    StateKind.REDUCING: _reducing_state,
+}
+
+
+def make_state(setup: Setup) -> Made:
+    """Return the table of a state, and the state that the node calls.
+
+    Raises
+    ------
+    NodeError
+        if `plus` is no function.
+    """
+    return _MAKERS[setup.spec.kind](setup)
 
 
 def _of_own_class(base: type[KeyedState], **methods: Callable[..., Any]) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 from cutline.snapshot.channel.key_hash import stable_hash
+from cutline.snapshot.keyed.decoding import DecodedRows
 from cutline.snapshot.keyed.row_keys import row_head
 from cutline.snapshot.keyed.rows import DirtyRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.rows_codec import encode_key
@@ -133,6 +134,13 @@ class StateTable(StateRules):
     def arranged(self, rows: dict[Any, Any]) -> Any:
         """Return what `live` holds of a key: {sub-key: value}, in the sequence of the sub-keys."""
         return rows
+
+    def restore(self, rows: DecodedRows, now: float) -> None:
+        """Put restored rows over older ones. Rows that have expired by `now` are absent."""
+        raise NotImplementedError
+
+    def restored(self) -> None:
+        """Arrange the rows after the last call of `restore`."""
 
     def keep_end(self, key: Any, sub: Any, end: float) -> None:
         """Note when a row that was put into `live` expires. `sub` is None for kinds without sub-keys."""

@@ -13,8 +13,8 @@ import msgpack
 
 from cutline.snapshot.errors import SnapshotAborted, SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.row_store import Steps
-from cutline.snapshot.keyed.rows import StateKind
 
 #: Seconds between two checks whether a version is made.
 _WAIT_SECONDS: Final = 0.005

@@ -13,8 +13,9 @@ from cutline.snapshot.channel.partitioning import key_group
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.merging import merged
-from cutline.snapshot.keyed.rows import TIMERS_STATE, CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.rows import TIMERS_STATE, CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment, decode_piece
 from cutline.snapshot.keyed.state_rules import StateOwner, StateRules
 from cutline.snapshot.operators.aggregate import GROUPS_STATE
@@ -79,13 +80,13 @@ class RowEdits:
         rows = self._rows(spec, key, value)
         before = self._live(spec, key)
         table = self._table(spec)
-        if not spec.kind.has_sub_keys:
+        if not spec.form.has_sub_keys:
             table.rows[key] = rows[None]
         else:
             table.rows.setdefault(key, {}).update({**dict.fromkeys(before), **rows})
         if spec.ttl and table.expiries is not None:
             at = self._now() + spec.ttl
-            table.expiries[key] = dict.fromkeys(rows, at) if spec.kind.has_sub_keys else at
+            table.expiries[key] = dict.fromkeys(rows, at) if spec.form.has_sub_keys else at
 
     def clear(self, spec: StateSpec, key: Any) -> None:
         """Remove all rows of a key.
@@ -100,7 +101,7 @@ class RowEdits:
         if not before:
             raise GraphError(f"{self._record.subtask}: state {spec.name!r} has no value of the key {key!r}")
         table = self._table(spec)
-        if spec.kind.has_sub_keys:
+        if spec.form.has_sub_keys:
             table.rows.setdefault(key, {}).update(dict.fromkeys(before))
         else:
             table.rows[key] = None
@@ -112,18 +113,15 @@ class RowEdits:
         rules = StateRules(spec, self._owner)
         rules.check_key(key)
         rules.check_size(key)
-        if spec.kind is StateKind.LIST:
-            if type(value) is not list or not value:
-                raise GraphError(f"state {spec.name!r} takes a list with items, not {value!r}: clear removes a list")
-            return {**{index: rules.stored(each, key) for index, each in enumerate(value)}, None: len(value)}
-        if spec.kind is StateKind.MAP:
-            if type(value) is not dict or not value:
-                raise GraphError(f"state {spec.name!r} takes a dict with entries, not {value!r}: clear removes a dict")
-            for sub in value:
-                rules.check_key(sub)
-                rules.check_size(sub)
-            return {sub: rules.stored(each, key) for sub, each in value.items()}
-        return {None: rules.stored(value, key)}
+        try:
+            elements = spec.form.elements_of(value)
+        except ValueError as error:
+            raise GraphError(f"state {spec.name!r} takes {error}") from None
+        for sub in elements:
+            rules.check_key(sub)
+            rules.check_size(sub)
+        rows = {sub: rules.stored(each, key) for sub, each in elements.items()}
+        return {**rows, **spec.form.other_rows(len(elements))}
 
     def _live(self, spec: StateSpec, key: Any) -> list[Any]:
         """Return the sub-keys of all rows that a key has, with the edits so far."""
@@ -131,7 +129,7 @@ class RowEdits:
         edited = self._tables[spec.name].rows if spec.name in self._tables else {}
         if key not in edited:
             return [*stored]
-        rows = edited[key] if spec.kind.has_sub_keys else {None: edited[key]}
+        rows = edited[key] if spec.form.has_sub_keys else {None: edited[key]}
         return [sub for sub in dict.fromkeys((*stored, *rows)) if sub not in rows or rows[sub] is not None]
 
     def _stored(self, spec: StateSpec, key: Any) -> Iterator[Any]:

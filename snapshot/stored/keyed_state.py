@@ -11,8 +11,8 @@ from typing import Any, overload
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.kinds import RowForm
 from cutline.snapshot.keyed.merging import merged
-from cutline.snapshot.keyed.rows import StateKind
 from cutline.snapshot.keyed.segment import Segment, clipped, decode_piece
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.list_rules import ListEntry
@@ -113,12 +113,12 @@ def keyed_state(
         if a part is damaged.
     """
     found: dict[Any, Any] = {}
-    names: dict[str, StateKind] = {}
+    forms: dict[str, RowForm] = {}
     for entries in lists:
         if not entries:
             continue
         segment = merged(list(read_segments(entries, read)), is_whole=True)
-        names |= {spec.name: spec.kind for spec in segment.states}
+        forms |= {spec.name: spec.form for spec in segment.states}
         for keys, subs, values, _ in rows_of(segment, name):
             decoded = [codec.decode(value) if type(value) is bytes else value for value in values]
             if subs is None:
@@ -126,11 +126,7 @@ def keyed_state(
                 continue
             for key, sub, value in zip(keys, subs, decoded, strict=True):
                 found.setdefault(key, {})[sub] = value
-    if name not in names:
-        raise KeyError(list(names))
-    return {key: _listed(rows) for key, rows in found.items()} if names[name] is StateKind.LIST else found
-
-
-def _listed(rows: dict[int | None, Any]) -> list[Any]:
-    """Return the items of a list, without the row that holds its length."""
-    return [value for index, value in sorted((index, value) for index, value in rows.items() if index is not None)]
+    if name not in forms:
+        raise KeyError(list(forms))
+    form = forms[name]
+    return {key: form.shown(form.elements(rows)) for key, rows in found.items()} if form.has_sub_keys else found

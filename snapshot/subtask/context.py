@@ -18,7 +18,7 @@ from cutline.snapshot.channel.shapes import Shapes
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.node import Context
 from cutline.snapshot.subtask.direct_send import keyed_send, written_send
 from cutline.snapshot.subtask.timers import NO_KEY, checked_seconds

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.keyed.cold_timers import ColdTimers
-from cutline.snapshot.keyed.rows import TIMERS_STATE, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import TIMERS_STATE, DirtyTable, StateSpec
 
 #: deleted entries that the heap may always hold, because removing so few costs more than keeping them
 _DEAD_ENTRIES_MIN = 64

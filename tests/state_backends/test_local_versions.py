@@ -13,8 +13,8 @@ import pytest
 from cutline.snapshot.errors import RestoreRefused, SnapshotAborted, SnapshotCorrupt, StateError
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.row_store import RowStore, Writer
-from cutline.snapshot.keyed.rows import StateKind
 from cutline.snapshot.keyed.versions import PendingVersion, VersionedState, decode_states, encode_states
 from cutline.snapshot.stored.certificate import LocalVersion
 from cutline.state_backends.local_versions import LocalVersions, UnfinishedVersion

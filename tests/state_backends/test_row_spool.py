@@ -8,8 +8,9 @@ import pytest
 
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.merging import merging_rows
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.state_backends import row_spool

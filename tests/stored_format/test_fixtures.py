@@ -16,7 +16,7 @@ from cutline.snapshot.channel.frame import PayloadKind
 from cutline.snapshot.channel.out_of_band_buffers import split_buffers
 from cutline.snapshot.coordinator.recovery import plan_restore
 from cutline.snapshot.coordinator.run_state import Outcome
-from cutline.snapshot.keyed.rows import StateKind
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.rows_codec import decode_key
 from cutline.snapshot.keyed.segment import Segment, decode_piece
 from cutline.snapshot.plan.compiled_graph import build

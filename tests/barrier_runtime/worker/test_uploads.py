@@ -22,7 +22,8 @@ from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask, Snapsh
 from cutline.snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, deploy_chunks
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.plan.validation import NAME_CHARACTERS_MAX
 from cutline.snapshot.stored import layout

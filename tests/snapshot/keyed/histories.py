@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.keyed.decoding import rows_of
 from cutline.snapshot.keyed.encoding import encoding
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.plan.topology import KEY_GROUPS
 
@@ -67,7 +68,7 @@ def tables_of(writes: tuple[Write, ...]) -> list[DirtyTable]:
     for write in writes:
         expiries: dict[Any, Any] | None = {} if write.spec.ttl is not None else None
         table = tables.setdefault(write.spec.name, DirtyTable(write.spec, {}, expiries))
-        if write.spec.kind.has_sub_keys:
+        if write.spec.form.has_sub_keys:
             table.rows.setdefault(write.key, {})[write.sub] = write.value
             if table.expiries is not None:
                 table.expiries.setdefault(write.key, {})[write.sub] = write.expires
@@ -101,7 +102,7 @@ def _writes(draw: st.DrawFn, now: float, specs: list[StateSpec], pool: list[Any]
         value = draw(values)
         times: list[Any] = [1, 1.0, 2.5]  # an int and an equal float are one time
         own_subs = times if spec.kind is StateKind.TIMERS else subs
-        sub = draw(st.sampled_from(own_subs)) if spec.kind.has_sub_keys else None
+        sub = draw(st.sampled_from(own_subs)) if spec.form.has_sub_keys else None
         # A row may have expired before its capture, and a tombstone never expires.
         expires = None if spec.ttl is None or value is None else now + draw(st.integers(-1, 6))
         found.append(Write(spec, draw(st.sampled_from(pool)), sub, value, expires))

@@ -13,9 +13,10 @@ from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed import encoding
 from cutline.snapshot.keyed.heap import HeapTier, Tier
 from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.memtable import Memtable
 from cutline.snapshot.keyed.row_store import Steps
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.state_rules import StateOwner
 from cutline.snapshot.keyed.states import Plus

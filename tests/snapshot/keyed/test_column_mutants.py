@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant("a dead total begins anew", ColumnTable, "_kill", "totals[slots] = self._reduction.start", "pass"),
     Mutant("floats are no integers", ColumnTable, "add_all", "if reduction.kind is np.int64:", "if False:"),
     Mutant("a sum does not wrap", reductions, "_add_halves", "if len(overflown):", "if False:"),
-    Mutant("restored totals count for the bound", ColumnTable, "restore_rows", "self._reduction.replaced()", "pass"),
+    Mutant("restored totals count for the bound", ColumnTable, "restore", "self._reduction.replaced()", "pass"),
     Mutant("int8 and int64 are one key", key_columns, "_column_parts", "if has_form.all():", _TWO_KEYS),
     Mutant("forms have slots of their own", KeySlots, "_slots_of", "len(self._listed) == 1", "True"),
     Mutant("an expired row is a tombstone", dirty_columns, "encode_totals", _EXPIRED, "alive"),

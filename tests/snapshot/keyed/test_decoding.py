@@ -9,7 +9,8 @@ import pytest
 
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.keyed.decoding import rows_of
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import encoded

@@ -11,7 +11,8 @@ import pytest
 from cutline.snapshot.channel.partitioning import key_group
 from cutline.snapshot.errors import SnapshotAborted
 from cutline.snapshot.keyed.encoding import CHUNK_ROWS, encoding
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import CODEC, SPECS, Rows, encoded, rows_in
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cutline.snapshot.errors import SnapshotCorrupt
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.merging import PieceRef, merged, merging
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Piece, Segment, decode_piece, no_rows, pieces_of
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import encoded, rows_in

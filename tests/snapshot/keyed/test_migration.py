@@ -13,9 +13,10 @@ from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.key_groups import keyGroup
 from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.migration import is_stale, migrated, regrouped
 from cutline.snapshot.keyed.row_grouping import RowGrouping
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.state_rules import StateOwner
 from cutline.snapshot.plan.topology import KEY_GROUPS

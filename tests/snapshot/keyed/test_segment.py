@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from cutline.snapshot.channel.record_batches import encode_batch
 from cutline.snapshot.errors import SnapshotCorrupt
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment, clipped, concatenated, decode_piece, no_rows, pieces_of, row_batch
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import encoded, histories

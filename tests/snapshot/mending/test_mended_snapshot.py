@@ -10,7 +10,8 @@ import pytest
 
 from cutline import Snapshot
 from cutline.snapshot.keyed.encoding import _FREED_ROWS
-from cutline.snapshot.keyed.rows import StateKind, StateSpec
+from cutline.snapshot.keyed.kinds import StateKind
+from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.mending.mended_snapshot import MendedSnapshot
 from cutline.snapshot.mending.rows import RowEdits
 from cutline.snapshot.plan.topology import KEY_GROUPS

@@ -12,9 +12,10 @@ from cutline.snapshot.channel.partitioning import groups_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.decoding import rows_of
+from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.migration import MigratedRows
 from cutline.snapshot.keyed.row_spool import KeptRows, MemorySpool, RowSpool
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.stored.keyed_state import keyed_state, read_segments
 from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.memory_files import MemoryFiles
