@@ -31,11 +31,10 @@ from cutline.snapshot.keyed.cold_rows import CachedRows
 from cutline.snapshot.keyed.cold_timers import ColdTimers
 from cutline.snapshot.keyed.encoding import emptying, encoding_tables
 from cutline.snapshot.keyed.heap import KeyedTimers, RestoredRows, TakeDirty
-from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.memtable import Memtable, MemtableGate
 from cutline.snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
 from cutline.snapshot.keyed.row_store import BUSY_SECONDS, Job, RowStore, Writer
-from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable
+from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.table import StateTable
 from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState, decode_states, encode_states
@@ -110,10 +109,8 @@ class ColdTier:
         self._timers: KeyedTimers | None = None
         self._take: TakeDirty = tuple
         self._gate = MemtableGate(BackpressureFlag())
-        #: {name of a state: its number in the store}
-        self._numbers: dict[str, int] = {}
-        #: {name of a state: the state} of the version that was restored
-        self._versioned: dict[str, VersionedState] = {}
+        #: {name of a state: the state in the store}, also of states that were restored and that no node asks for
+        self._states: dict[str, VersionedState] = {}
         #: versions that are not made yet
         self._pending: list[PendingVersion] = []
         #: memtables in the read path, oldest first
@@ -132,7 +129,9 @@ class ColdTier:
     def open_state(self, table: StateTable, rows: RestoredRows) -> None:
         """See `Tier`."""
         rows.check_kind(table.spec.name, table.spec.kind)
-        cached = CachedRows(table, self, self.number_of(table.spec.name))
+        cached = CachedRows(table, self, self.number_of(table.spec))
+        if table.is_timed:
+            self._note_timed(table.spec.name)
         table.attach(cached)
         self._tables.append(table)
         self._cached.append(cached)
@@ -157,9 +156,15 @@ class ColdTier:
             self._opened = self._open_store(None)
         return self._opened
 
-    def number_of(self, name: str) -> int:
+    def number_of(self, spec: StateSpec) -> int:
         """Return the number of a state in the store."""
-        return self._numbers.setdefault(name, len(self._numbers))
+        state = self._states.get(spec.name)
+        if state is None:
+            state = self._states[spec.name] = VersionedState(spec.name, spec.kind, len(self._states), is_timed=False)
+        return state.number
+
+    def _note_timed(self, name: str) -> None:
+        self._states[name] = replace(self._states[name], is_timed=True)
 
     def close(self) -> None:
         """See `Tier`."""
@@ -179,12 +184,14 @@ class ColdTier:
         for segment in rows.each():
             for _ in self._adding(segment, rows.now):
                 pass  # nobody else computes meanwhile
+        for name in self._states:
+            if rows.has_expiries(name):
+                self._note_timed(name)
 
     def _restore_version(self, rows: RestoredRows, version: LocalVersion) -> None:
         self._opened = self._open_store(version)
         states = decode_states(self.store.states, f"the version {version.snapshot_id} of {version.subtask}")
-        self._versioned = {state.name: state for state in states}
-        self._numbers = {state.name: state.number for state in states}
+        self._states = {state.name: state for state in states}
         rows.know(states)
         for first, _ in islice(self.store.scan(EXPIRIES_START, TIMERS_START), 1):
             self._expired.listed(first)
@@ -259,7 +266,7 @@ class ColdTier:
 
     def _adding(self, segment: Segment, now: float) -> Job:
         """Add the rows of a segment to the store."""
-        rows = ingested_rows(segment, [self.number_of(spec.name) for spec in segment.states], now)
+        rows = ingested_rows(segment, [self.number_of(spec) for spec in segment.states], now)
         yield from self.store.ingest(rows.parts)
         if rows.first_index_row is not None:
             self._expired.listed(rows.first_index_row)
@@ -276,16 +283,10 @@ class ColdTier:
 
     def begin_version(self, snapshot_id: int) -> PendingVersion:
         """See `Tier`."""
-        timed = {table.spec.name: table for table in self._tables}
-        for name, number in self._numbers.items():
-            before, table = self._versioned.get(name), timed.get(name)
-            kind = table.spec.kind if table else before.kind if before else StateKind.TIMERS
-            is_timed = (table is not None and table.is_timed) or (before is not None and before.is_timed)
-            self._versioned[name] = VersionedState(name, kind, number, is_timed)
         version = PendingVersion(snapshot_id)
         self._pending = [each for each in self._pending if not each.is_over]
         self._pending.append(version)
-        self._open()[1].submit(self._making(version, encode_states(self._versioned.values())))
+        self._open()[1].submit(self._making(version, encode_states(tuple(self._states.values()))))
         return version
 
     def _making(self, version: PendingVersion, states: bytes) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
 from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.versions import PendingVersion, VersionedState, decode_states, encode_states
 from cutline.snapshot.stored.certificate import LocalVersion
 from cutline.state_backends.local_versions import LocalVersions, UnfinishedVersion
@@ -117,13 +118,18 @@ class Disk:
         database = Database(self.memory, self.folder, "1-node-3", begin, restore)
         return database, WriterThread("1-node-3", lambda: None)
 
-    def subtask(self, version: LocalVersion | None = None) -> Any:
-        """A subtask, and a state of each kind."""
+    def unopened(self, version: LocalVersion | None = None, segments: Sequence[Segment] = ()) -> KeyedSubtask:
+        """A subtask that has asked for no state."""
         tier = ColdTier(self._open, ColdLimits(memtable_rows=50, cached_rows=60, checked_keys=1))
-        subtask = KeyedSubtask(lambda: tier, stores_rows=False)
+        subtask = KeyedSubtask(lambda: tier, segments, stores_rows=False)
         self.subtasks.append(subtask)
         if version is not None:
             subtask.states.restore((), subtask.context.now, version=version)
+        return subtask
+
+    def subtask(self, version: LocalVersion | None = None) -> Any:
+        """A subtask, and a state of each kind."""
+        subtask = self.unopened(version)
         states = (subtask.value(), subtask.value("vt", 9.0), subtask.list(), subtask.map())
         subtask.states.opened()
         return subtask, states
@@ -180,6 +186,22 @@ def test_a_version_has_the_rows_of_its_cut(disk: Disk) -> None:
     disk.version(restored[0], 30)
     assert _rows(disk.subtask(version)) == cut
     assert _rows(disk.subtask(newer)) == later
+
+
+def test_a_version_knows_states_that_no_node_asks_for(disk: Disk) -> None:
+    """Because a later program may ask for them, with the kind and the times that their rows have."""
+    before = KeyedSubtask()
+    kept = before.map("kept", 9.0)
+    with before.key("a"):
+        kept.updateValue("b", 1)
+    segment = before.capture_segment()
+    assert segment is not None
+    without = disk.unopened(segments=[segment])
+    without.states.opened()
+    after = disk.unopened(disk.version(without, 10))
+    assert list(after.map("kept").items()) == [("a", {"b": 1})]
+    after.context.now = 9.0
+    assert list(after.map("kept").items()) == []
 
 
 def test_a_version_that_cannot_be_made_aborts_its_snapshot(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
