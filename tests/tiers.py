@@ -71,6 +71,7 @@ FULL = (
     *("tests/state_backends/test_fsspec.py", "tests/state_backends/test_object", "tests/state_backends/test_rocksdb"),
     "tests/state_backends/test_scratch_folder.py",
     *("tests/test_leaks.py", "tests/test_programs.py", "tests/test_quick.py"),
+    *_tests("tests/twins/test_twins.py", "more_seeds"),
     # Files written through to the disk.
     *("tests/barrier_runtime/cli/test_cli_", "tests/barrier_runtime/cli/test_snapshot_screens.py"),
     *_tests("tests/barrier_runtime/coordinator/test_coordinator_store.py", "a_damaged_manifest"),
