@@ -195,7 +195,7 @@ def test_standalone_cluster(standalone_master: str, tmp_path: Path, leak_check: 
     parts = (_STANDALONE.replace("{archive!r}", repr(str(archive))), _KILL_WORKER, _CHECK)
     script = _script(*parts, where=f'master("{standalone_master}")', settings=_SETTINGS)
     output = run_script(script, timeout_s=200, environment={"PYSPARK_PYTHON": str(_bare_python(tmp_path / "bare"))})
-    assert "refused: run 'early': the Python of the executors lacks the module 'barrier_runtime'" in output
+    assert "refused: run 'early': the Python of the executors lacks the module 'cutline'" in output
     assert "the stage takes all 2 slots" in output
     assert "the result is right" in output
 

@@ -137,7 +137,7 @@ def test_a_session_is_checked_and_repaired(slots: dict[str, int], caplog: pytest
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ModuleNotFoundError: No module named 'barrier_runtime'", "lacks the module 'barrier_runtime': set PYSPARK"),
+        ("ModuleNotFoundError: No module named 'cutline'", "lacks the module 'cutline': set PYSPARK"),
         ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark",
          "is version 3.9, not the driver's: set PYSPARK"),
         ('IOException: Cannot run program "/no/python": error=2', "cannot be started as '/no/python': set PYSPARK"),

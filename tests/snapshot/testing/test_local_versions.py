@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ import pytest
 from cutline import Context, Deltas, Graph, GraphError, MemoryBackend, PersistentState, SnapshotEditor
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import disk_placement, step_records
+from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.keyed.cold_tier import ColdTier
 from cutline.snapshot.plan.modes import ModeWish
 from cutline.snapshot.stored.certificate import LocalVersion
 from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.subtask.restored import Restored
 from cutline.snapshot.testing.checkers import judge
 from cutline.snapshot.testing.history import History
 from cutline.snapshot.testing.simulation.disks import SimulatedDisk
@@ -264,7 +267,12 @@ def _too_few_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restored subtask reads the rows of the snapshot beside those of its version."""
-    monkeypatch.setattr(RestoredParts, "versions", property(lambda self: {}))
+    restored = RestoredParts.restored
+
+    def mutant(self: RestoredParts, at: RestoredSubtask, run: str) -> Restored:
+        return replace(restored(self, at, run), version=None)
+
+    monkeypatch.setattr(RestoredParts, "restored", mutant)
 
 
 #: {rule: what removes it, and the first seed at which that is found}
