@@ -35,6 +35,9 @@ TEMPORARY = ".writing-"
 #: Letters of the longest name of a file in a run: a file of parts, with an index of six digits.
 _NAME_LETTERS_MAX = 100
 
+#: Segments of a path that are no plain names.
+_NO_NAMES = frozenset(("", ".", ".."))
+
 Result = TypeVar("Result")
 
 
@@ -227,6 +230,5 @@ def check_path(path: str) -> None:
     ValueError
         if the path is refused. The message names the path.
     """
-    segments = path.split("/")
-    if any(segment in ("", ".", "..") or "\0" in segment for segment in segments):
+    if "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")):
         raise ValueError(f"{path!r} is not a relative path of plain names")

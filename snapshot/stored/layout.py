@@ -29,6 +29,7 @@ name has one path, and no two names share a path.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import xxhash
@@ -153,6 +154,7 @@ def record_origin(path: str) -> RecordPath | None:
     return RecordPath(int(match[1]), int(match[2]), match[3]) if match else None
 
 
+@lru_cache(maxsize=1024)  # asked for at each access to the store
 def run_folder(name: str) -> str:
     """Return the folder of the run `name`, with segments separated by ``/``.
 

@@ -83,9 +83,10 @@ def completeness(history: History, snapshot: Snapshot) -> Verdict:
 
 def _cut_problems(history: History, snapshot: Snapshot) -> Iterator[str]:
     counts = dict.fromkeys(history.topology.subtasks, 0)
-    for event in history.events:
-        if event.kind is Kind.CUT and event.subtask is not None:
-            own = (snapshot.manifest.incarnation, snapshot.id)
+    own = (snapshot.manifest.incarnation, snapshot.id)
+    kind = Kind.CUT  # once, because looking up a member is slow, and there are many events
+    for event in [each for each in history.events if each.kind is kind]:
+        if event.subtask is not None:
             due = history.composed.get((snapshot.id, event.subtask), own)
             counts[event.subtask] += (event.incarnation, event.snapshot_id) == due
     for subtask, count in counts.items():

@@ -48,6 +48,7 @@ def cluster(leak_check: LeakCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A cluster in this process, which `cutline` takes for Spark; the current folder has a module of graphs."""
     (tmp_path / "changed_jobs.py").write_text(_JOBS)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "UPDATE_SECONDS", 0.05)  # commands wait for the next document of the page
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "changed_jobs", raising=False)
     with local_cluster() as made:
