@@ -132,6 +132,7 @@ FULL = (
     "tests/snapshot/testing/test_strategies.py",
     *_tests("tests/snapshot/testing/test_totals_campaign.py", "whatever_fails"),
     *_tests("tests/snapshot/testing/test_totals_crash_points.py", "an_old_process"),
+    *_tests("tests/twins/test_twins.py", "more_seeds"),
     # Pictures, pages of the documentation, all our source files, and other long computations.
     *_tests("tests/snapshot/drawing/test_diagram.py", "a_drawing_holds_all", "an_image"),
     *_tests("tests/snapshot/drawing/test_graph_picture.py", "a_graph_shows_itself", "edges_of_a_kind", "labels_have"),
