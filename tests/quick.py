@@ -99,7 +99,7 @@ class Part:
         """Interrupt the program."""
         if self._status is None:
             self._is_stopped = True
-            self._process.send_signal(signal.SIGINT)
+            os.kill(self._process.pid, signal.SIGINT)  # Popen.send_signal would take the exit status first
 
     def kill(self) -> None:
         """Kill what an interrupted program has left in its session."""

@@ -142,6 +142,7 @@ FULL = (
     *_tests("tests/snapshot/stored/test_checkpoint.py", "starts_and_rollbacks"),
     "tests/snapshot/testing/test_page.py",
     *_tests("tests/snapshot/worker/test_row_tasks.py", "rows_on_the_local_disk"),
+    *_tests("tests/test_api_examples.py", "an_example_runs"),
     *("tests/test_glossary.py", "tests/test_imports.py", "tests/test_tidy.py", "tests/test_ways.py"),
 )
 
