@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.source_files import ROOT
-from tests.tiers import Tier
+from tests.tiers import Tier, has_tests
 from tests.work import Work
 
 #: seconds of a file of which none are kept
@@ -83,18 +83,21 @@ class Figures:
             if getattr(self.work[tier], name) > kept.get(name, float("inf")) * (1 + _WORK_SHARE)
         ]
 
-    def keep(self, tier: Tier) -> None:
-        """Write the work of a tier, and the seconds of its files that have changed much. Forget files that are gone."""
+    def keep_work(self, tier: Tier) -> None:
+        """Write the work of a tier that ran as a whole."""
         work = _read(_WORK)
         work[tier] = {name: getattr(self.work[tier], name) for name in _COUNTS}
         _write(_WORK, work)
+
+    def keep_seconds(self, tier: Tier) -> None:
+        """Write the seconds of files that have changed much. Forget files without tests of the tier."""
         seconds = _read(_SECONDS)
         kept = seconds.get(tier, {})
         for file, measured in self.seconds[tier].items():
             change = abs(measured - kept.get(file, 0.0))
             if file not in kept or change > max(_SECONDS_LEAST, _SECONDS_SHARE * kept[file]):
                 kept[file] = round(measured, 2)
-        seconds[tier] = {file: kept[file] for file in sorted(kept) if (ROOT / file).exists()}
+        seconds[tier] = {file: kept[file] for file in sorted(kept) if has_tests(file, tier) and (ROOT / file).exists()}
         _write(_SECONDS, seconds)
 
 

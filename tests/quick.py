@@ -204,7 +204,8 @@ class Quick:
         slow = [test for test, seconds in total.tests.items() if seconds > LIMIT_S]
         _show(f"{len(slow)} unit tests take more than {LIMIT_S} s; those that do so alone belong in FULL")
         if self._keeps and not (self._places or self._options or self._has_failed()):
-            total.keep(Tier.UNIT)
+            total.keep_work(Tier.UNIT)
+            total.keep_seconds(Tier.UNIT)
         grown = total.grown(Tier.UNIT)
         for line in grown:
             _show(line)

@@ -30,6 +30,9 @@ class Summary:
         self._figures = Figures()
         self._file: Path | None = config.getoption("--figures")
         self._keeps: bool = config.getoption("--keep")
+        is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.getoption("keyword")
+        if self._keeps and not (is_whole and FACTOR == 1):
+            raise pytest.UsageError("--keep is for a run of all tests at full strength")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count the tests that will run."""
@@ -53,10 +56,11 @@ class Summary:
         """Write the figures."""
         if self._file is not None:
             self._figures.write(self._file)
-        elif self._keeps and FACTOR == 1:
-            for tier in (Tier.FULL, Tier.LIVE):
-                self._figures.keep(tier)
-        elif FACTOR == 1 and self._figures.grown(Tier.FULL):
+        elif self._keeps:
+            self._figures.keep_work(Tier.FULL)
+            self._figures.keep_seconds(Tier.FULL)
+            self._figures.keep_seconds(Tier.LIVE)
+        elif self._grown():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -65,5 +69,9 @@ class Summary:
             terminalreporter.section("figures")
             for line in self._figures.lines():
                 terminalreporter.write_line(line)
-            for line in self._figures.grown(Tier.FULL) if FACTOR == 1 else ():
+            for line in self._grown():
                 terminalreporter.write_line(line, red=True)
+
+    def _grown(self) -> list[str]:
+        """Return what has grown of the work of the full tests, whose searches have their kept size."""
+        return self._figures.grown(Tier.FULL) if FACTOR == 1 else []
