@@ -33,7 +33,7 @@ night: check ## all tests with ten times the examples, all benchmarks, all mutan
 	@scripts/setup mutants
 	@nice $(PY) -m tests.mutants --all --changed
 
-mutants: ## change the code in 300 places, and see whether a quick test fails; ARGS are --seeds 1 2 3, --count, --all, --fresh, folders
+mutants: ## change the code in 300 places, and see whether a test fails that is not live; ARGS are --seeds 1 2 3, --count, --all, --fresh, folders
 	@scripts/setup mutants
 	@nice $(PY) -m tests.mutants $(ARGS)
 

@@ -22,8 +22,12 @@ from tests.work import GUARD, NotUnit
 
 
 def test_each_entry_names_tests() -> None:
-    """An entry that no test begins with is old."""
+    """An entry that no test begins with is old, and one that begins with another entry says nothing."""
     assert [entry for entry in (*NIGHT, *LIVE, *FULL) if not _names_tests(entry)] == []
+    for listed in (NIGHT, LIVE, FULL):
+        assert [
+            entry for place, entry in enumerate(listed) if entry.startswith(listed[:place] + listed[place + 1 :])
+        ] == []
 
 
 def _names_tests(entry: str) -> bool:

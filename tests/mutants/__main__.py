@@ -1,4 +1,4 @@
-"""`make mutants`: change the code in one place, and see whether a quick test fails.
+"""`make mutants`: change the code in one place, and see whether a test fails that is not live.
 
     python -m tests.mutants [--seeds 1 2 3] [--count 300 | --all] [--fresh] [--changed] [FOLDER or FILE ...]
 

@@ -1,4 +1,4 @@
-"""Which quick tests execute which lines, measured once by coverage.py, and kept for each test file.
+"""Which tests that are not live execute which lines, measured once by coverage.py, and kept for each test file.
 
 What is kept of a test file stands as long as neither the file nor anything but test files changes.
 """
@@ -33,7 +33,7 @@ _READS_CODE = re.compile(
 
 
 class CoveringTest(NamedTuple):
-    """One quick test."""
+    """One test that is not live."""
 
     name: str
     seconds: float
@@ -56,7 +56,7 @@ def has_lines(lines: Mapping[str, int], file: str, first: int, last: int) -> boo
 
 
 def covering_tests(tree: Tree, kept: Path, show: Callable[[str], None]) -> list[CoveringTest]:
-    """Return all quick tests that pass, with their lines; measure those of which nothing valid is kept."""
+    """Return all tests that pass and are not live, with their lines; measure those of which nothing valid is kept."""
     kept.mkdir(parents=True, exist_ok=True)
     found = {path.relative_to(ROOT).as_posix(): path for path in python_files("tests") if _is_measured(path)}
     stale = [name for name, path in found.items() if not _is_fresh(kept / _key(name), path)]
@@ -215,7 +215,7 @@ class _Measurement:
             self._send({"failed": report.nodeid})
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Send the files that have no quick tests, unless pytest itself has failed."""
+        """Send the files that have only live tests, unless pytest itself has failed."""
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
             for file in self._files:
                 self._send({"file": file, "tests": {}})

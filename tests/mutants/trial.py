@@ -96,7 +96,7 @@ def try_mutant(tree: Tree, mutant: Mutant, tests: list[CoveringTest]) -> Outcome
         if error := tree.type_error(mutant.file):
             return Outcome(Verdict.REFUSED, error)
     if not tests:
-        return Outcome(Verdict.NOT_COVERED, "no quick test executes this line")
+        return Outcome(Verdict.NOT_COVERED, "no test that is not live executes this line")
     return Outcome(Verdict.SURVIVED, f"{len(tests)} tests pass")
 
 
