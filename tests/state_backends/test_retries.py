@@ -156,7 +156,7 @@ def test_another_winner_is_seen_behind_a_lost_answer(tmp_path: Path) -> None:
 
 def test_one_policy_for_all_backends() -> None:
     """Each backend that may fail has its calls repeated by the base, and by nothing else."""
-    bounded = [each for each in _descendants(StateBackend) if each.__module__.startswith("state_backends.")]
+    bounded = [each for each in _descendants(StateBackend) if each.__module__.startswith("cutline.state_backends.")]
     assert {each.__name__ for each in bounded} >= {"FileSystemBackend", "ObjectStoreBackend"}
     for each in bounded:
         assert issubclass(each, DeadlineBackend | MemoryBackend)
