@@ -59,7 +59,7 @@ _WAVES = st.lists(st.tuples(_NUMBERS, _NUMBERS), max_size=2).map(tuple)
 _GROUPS = st.integers(0, 9).map(lambda lo: (lo, lo + 3))
 _PIECES = st.builds(
     Handle, st.just(PartKind.ROWS), st.text(max_size=5), _NUMBERS, _NUMBERS, _SUBTASKS, st.none(), st.just(1),
-    st.integers(1, 9), _NUMBERS, st.binary(max_size=16), st.text(max_size=5), st.none(), st.just(0), _GROUPS,
+    st.integers(1, 9), _NUMBERS, st.binary(max_size=16), st.text(max_size=5), st.none(), st.just(0), _GROUPS, _NUMBERS,
 )  # fmt: skip
 _ENTRIES = st.lists(st.builds(ListEntry, _PIECES, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
 _OWN = st.lists(_STATE_HANDLES, max_size=2).map(tuple)
