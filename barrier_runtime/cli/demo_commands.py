@@ -68,4 +68,4 @@ def _demo_session(workers: int, console: Console) -> Iterator[SparkSession]:
 
 def _demo(name: str) -> Any:
     # Imported by name, because the demos depend on the runtime, and the runtime must not depend on the demos.
-    return importlib.import_module(f"demos.{name}")
+    return importlib.import_module(f"cutline.demos.{name}")
