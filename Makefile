@@ -21,7 +21,7 @@ check: setup ## format, lint and types
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 
-quick: ## check, the unit tests, and for 30 s full tests near the changed files; ARGS are places, which run alone, and options of pytest
+quick: ## check, the unit tests, and for the rest of a minute full tests near the changed files; ARGS are places, which run alone, and options of pytest
 	@$(PY) -m tests.quick $(ARGS)
 
 test: check ## check, then the unit, full and live tests; ARGS are passed to pytest, --keep writes the kept figures

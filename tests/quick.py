@@ -3,7 +3,8 @@
     python -m tests.quick [--keep] [PLACE ...] [OPTION OF PYTEST ...]
 
 Format, lint and types are checked beside two plain processes of pytest, which share the unit tests by their seconds.
-When these have passed, full tests near the changed files run for 30 s, the nearest and the fastest first.
+When these have passed, full tests near the changed files run, the nearest and the fastest first. They have the rest of
+a minute, at least 15 s and at most 30 s.
 
 Places are files, folders or tests. Then their unit and full tests run, and no others. `--keep` writes
 tests/seconds.json and tests/work.json anew.
@@ -28,8 +29,8 @@ from tests.source_files import ROOT, name_of, python_files
 from tests.tiers import Tier, has_tests
 from tests.work import LIMIT_S
 
-#: seconds for the tests near the changed files
-_NEAR_S = 30.0
+#: Seconds of the whole command, and for tests near the changed files at least and at most.
+_WHOLE_S, _NEAR_S_MIN, _NEAR_S_MAX = 60.0, 15.0, 30.0
 
 #: seconds in which a program must end after an interrupt
 _END_S = 5.0
@@ -130,6 +131,12 @@ class Quick:
         self._keeps = "--keep" in arguments
         self._parts: list[Part] = []
         self._is_interrupted = False
+        self._began_at = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the begin."""
+        return time.monotonic() - self._began_at
 
     def run(self) -> int:
         """Run all parts. Return the status of the command."""
@@ -180,8 +187,9 @@ class Quick:
             return
         changed = changed_files()
         files = in_order(near_tests(changed))
-        _show(f"{len(files)} files of full tests are near {len(changed)} changed files; {_NEAR_S:.0f} s for them:")
-        self._wait(self._pytest(Tier.FULL, [files[::2], files[1::2]]), _NEAR_S)
+        seconds = min(max(_WHOLE_S - self.seconds, _NEAR_S_MIN), _NEAR_S_MAX)
+        _show(f"{len(files)} files of full tests are near {len(changed)} changed files; {seconds:.0f} s for them:")
+        self._wait(self._pytest(Tier.FULL, [files[::2], files[1::2]]), seconds)
         self.stop()
 
     def _pytest(self, tier: Tier, dealt: Iterable[Sequence[str]]) -> list[Part]:
@@ -232,7 +240,7 @@ def in_order(near: Mapping[str, int]) -> list[str]:
     """Return the files with full tests: the nearest and the fastest first, those that take all the time last."""
     kept = kept_seconds(Tier.FULL)
     seconds = {file: kept.get(file, UNKNOWN_S) for file in near if has_tests(file, Tier.FULL)}
-    return sorted(seconds, key=lambda file: (seconds[file] > _NEAR_S, near[file], seconds[file]))
+    return sorted(seconds, key=lambda file: (seconds[file] > _NEAR_S_MAX, near[file], seconds[file]))
 
 
 def _show(text: str) -> None:
@@ -241,7 +249,6 @@ def _show(text: str) -> None:
 
 def main() -> int:
     """Run the command."""
-    began_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cutline-quick-") as folder:
         quick = Quick(Path(folder), sys.argv[1:])
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -252,7 +259,7 @@ def main() -> int:
             return 130
         finally:
             quick.stop()
-            _show(f"{time.monotonic() - began_at:.0f} s in all")
+            _show(f"{quick.seconds:.0f} s in all")
 
 
 if __name__ == "__main__":
