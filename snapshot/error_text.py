@@ -112,4 +112,4 @@ def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     half = (limit - 50) // 2  # 50 characters for the note
-    return f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
+    return f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[len(text) - half :]}"

@@ -39,8 +39,6 @@ _PROBED_RUNS = 4
 _EVENTS_DRAWN = 80
 #: characters of a schedule on one line; a longer schedule takes a line a step
 _LINE_CHARACTERS = 100
-#: phases of a search; Phase.explain would trace every line of every run
-_PHASES = (Phase.generate, Phase.shrink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ class Trial:
             derandomize=True,
             verbosity=Verbosity.quiet,
             report_multiple_bugs=False,
-            phases=_PHASES,
+            phases=(Phase.generate, Phase.shrink),  # Phase.explain would trace every line of every run
             suppress_health_check=list(HealthCheck),
         )
         @given(drawn)

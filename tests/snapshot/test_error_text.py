@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutline.snapshot.error_text import REPORT_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, describe, headline, printable, shown
@@ -11,6 +11,7 @@ from tests.snapshot.testing.bad_user_code import CAUSES, NO_TIMES, RAISES, Unsay
 
 
 @given(st.text(st.characters(), max_size=200), st.integers(50, 300))
+@example("0" * 15 + "\x1f" * 9, 50)  # no character is left beside the note
 def test_any_text_becomes_printable(text: str, limit: int) -> None:
     """It can be encoded, steers no terminal, keeps the limit, and is unchanged where nothing had to change."""
     made = printable(text, limit)
