@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cutline import Context, FileSystemBackend, Graph, Node, Source
 from cutline.barrier_runtime.worker.uploads import Storage
-from cutline.snapshot.assembly import ledgers_of
+from cutline.snapshot.assembly import assemble, ledgers_of
 from cutline.snapshot.channel.frame import Marker
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
@@ -34,10 +34,11 @@ from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.stored.keyed_state import read_segments
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import MarkerArrived, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.subtask.strand import ChangeCaptured
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
@@ -151,7 +152,7 @@ class StoredSubtask:
         self._messages: deque[Any] = deque()
         environment = _environment(self._incarnation, tier.tiers(self._incarnation, 1, self._woken.set))
         assembled = assemble(_SUBTASK, compiled, environment, RestoredChannels())
-        self._keyed, self._timers = assembled.keyed, assembled.timers
+        self._keyed, self._timers = assembled.core.keyed, assembled.core.timers
         self._machine = SubtaskMachine(assembled)
         parts = self._read()
         now = time.time()

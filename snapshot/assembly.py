@@ -1,25 +1,63 @@
 """Turn a mode into objects: for the machines, the shells and the simulator.
 
-The machines know strands and ledgers by their contracts. Here alone stands which mode has which.
+The machines know strands, listeners, turns and ledgers by their contracts. The rooms of `snapshot.modes` implement
+them, and here alone stand all rooms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.modes.steps.ledger import StepLedger
-from cutline.snapshot.modes.totals.ledger import TotalsLedger
-from cutline.snapshot.modes.versions.ledger import VersionLedger
-from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
-from cutline.snapshot.plan.topology import KEY_GROUPS
+from cutline.snapshot.modes.clocks.room import Clocks
+from cutline.snapshot.modes.records.room import Records
+from cutline.snapshot.modes.room import LedgerSite, Room
+from cutline.snapshot.modes.steps.room import Steps
+from cutline.snapshot.modes.totals.room import Totals
+from cutline.snapshot.modes.versions.room import Versions
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.list_rules import ListEntry
-from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.subtask.assembly import core_of
+from cutline.snapshot.subtask.components import SubtaskComponents
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import RestoredChannels
+from cutline.snapshot.subtask.state_capture import RowCapture
 from cutline.snapshot.subtask.strand import Strand
 from cutline.snapshot.worker.ledger import Ledger
-from cutline.snapshot.worker.list_ledgers import OwnStateLedger, RestoredList, RowLedger
+from cutline.snapshot.worker.list_ledgers import OwnStateLedger, RestoredList, RowLedger, entries_of
+
+#: All rooms. Totals need the assigner of clocks, and steps end a cut.
+_ROOMS: Final[tuple[Room, ...]] = (
+    Clocks(),
+    Versions(),
+    Totals(),
+    Steps(),
+    Records(),
+)
+
+
+def assemble(
+    subtask: Subtask, compiled: CompiledGraph, environment: SubtaskEnvironment, restored: RestoredChannels
+) -> SubtaskComponents:
+    """Unpickle a fresh copy of the node, and make its components.
+
+    Raises
+    ------
+    GraphError
+        if the node's module is not installed in this process.
+    NodeError
+        if the node cannot be unpickled for another reason.
+    """
+    for room in _ROOMS:
+        restored = room.channels(restored, subtask, compiled.topology)
+    core = core_of(subtask, compiled, environment, restored)
+    made = SubtaskComponents(core, (RowCapture(core.keyed, core.context),))
+    for room in _ROOMS:
+        room.equip(made)
+    return made
 
 
 def ledgers_of(
@@ -38,27 +76,23 @@ def ledgers_of(
     return {
         (each.subtask, strand): ledger
         for each in deploy.subtasks
-        for strand, ledger in _ledgers(each, run, deploy.incarnation, machines[each.subtask], inline_bytes_max)
+        for strand, ledger in _ledgers(_site(each, deploy, run, machines[each.subtask], inline_bytes_max))
     }
 
 
-def _ledgers(
-    restored: RestoredSubtask, run: str, incarnation: int, machine: SubtaskMachine, inline_bytes_max: int
-) -> Iterator[tuple[Strand, Ledger]]:
-    subtask = restored.subtask
+def _site(
+    restored: RestoredSubtask, deploy: Deploy, run: str, machine: SubtaskMachine, inline_bytes_max: int
+) -> LedgerSite:
     snapshot_id = 0 if restored.origin is None else restored.origin.snapshot_id
 
-    def list_of(entries: tuple[ListEntry, ...]) -> RestoredList:
-        return RestoredList(subtask, run, entries, inline_bytes_max, snapshot_id, restored.needs_base)
+    def list_of(entries: Iterable[ListEntry]) -> RestoredList:
+        return RestoredList(restored.subtask, run, tuple(entries), inline_bytes_max, snapshot_id, restored.needs_base)
 
-    yield Strand.ROWS, RowLedger(list_of(restored.rows))
-    yield Strand.OWN, OwnStateLedger(list_of(_entries(restored.own)))
-    yield Strand.STEPS, StepLedger(list_of(_entries(restored.steps)), incarnation)
-    yield Strand.VERSIONS, VersionLedger(subtask)
-    if machine.parts.gate is not None:
-        assert isinstance(machine.node, PersistentAggregate)
-        yield Strand.TOTALS, TotalsLedger(subtask, machine.node.monoid, machine.parts.gate.hold)
+    return LedgerSite(restored, machine.components, deploy.incarnation, list_of)
 
 
-def _entries(handles: tuple[Handle, ...]) -> tuple[ListEntry, ...]:
-    return tuple(ListEntry(handle, 0, KEY_GROUPS) for handle in handles)
+def _ledgers(at: LedgerSite) -> Iterator[tuple[Strand, Ledger]]:
+    yield Strand.ROWS, RowLedger(at.list_of(at.restored.rows))
+    yield Strand.OWN, OwnStateLedger(at.list_of(entries_of(at.restored.own)))
+    for room in _ROOMS:
+        yield from room.ledgers(at)

@@ -7,8 +7,8 @@ from tests.near import near_tests
 
 def test_mirrored_tests_are_nearest_then_importing_ones() -> None:
     """A test that imports what imports the changed file is farther than one that imports the file."""
-    near = near_tests(["snapshot/subtask/recorder.py"])
-    assert near["tests/snapshot/subtask/test_recorder.py"] == 0
+    near = near_tests(["snapshot/subtask/timers.py"])
+    assert near["tests/snapshot/subtask/test_timers.py"] == 0
     assert near["tests/test_tidy.py"] == 0
     assert {near[each] for each in near if near[each] > 0} == {1, 2}
     assert "tests/snapshot/channel/test_credits.py" not in near

@@ -20,7 +20,7 @@ from typing import Any
 
 from cutline import Context, Graph, Node, Source
 from cutline.barrier_runtime.worker.data_plane import DataPlane
-from cutline.snapshot.assembly import ledgers_of
+from cutline.snapshot.assembly import assemble, ledgers_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Connect, Deploy, RestoredSubtask, StartProcessing, TriggerSnapshot
 from cutline.snapshot.ids import Subtask
@@ -29,9 +29,10 @@ from cutline.snapshot.plan.declarations import AlignmentWish
 from cutline.snapshot.stored.contribution import parts_of, record_of
 from cutline.snapshot.stored.manifest import Manifest, encode_manifest
 from cutline.snapshot.stored.topology_record import record_of_topology
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.worker.events import (
     CoordinatorMessageReceived,
     DeadlinePassed,

@@ -22,7 +22,7 @@ from cutline.barrier_runtime.cli.stored import open_unsigned, signing_key
 from cutline.barrier_runtime.page.commands import parse_parallelism
 from cutline.barrier_runtime.page.settings import PORT_DEFAULT, Page
 from cutline.snapshot.coordinator.recovery import ALLOWANCES, check_allowances
-from cutline.snapshot.plan.modes import MARKERS, Mode, ModeWish, mode_of
+from cutline.snapshot.plan.modes import MARKERS, MODES, Mode, ModeWish, mode_of
 from cutline.snapshot.stored.signed import with_signing_key
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def parallelism_wish(text: str | None) -> dict[str, int]:
 
 # ---------------------------------------------------------------- --mode
 
-_CLASSES: Final[dict[str, type[Mode]]] = {each.name: each for each in get_args(Mode)}
+_CLASSES: Final[dict[str, type[Mode]]] = {each.name: each for each in MODES}
 
 #: {type of a setting: (how a text is read, what the text must be)}; of any other type the text itself is the value
 _READERS: Final[dict[Any, tuple[Callable[[str], Any], str]]] = {

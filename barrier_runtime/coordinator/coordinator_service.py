@@ -54,7 +54,7 @@ from cutline.snapshot.coordinator.events import (
 )
 from cutline.snapshot.coordinator.machine import Coordinator, Outcome
 from cutline.snapshot.errors import ChannelError, CutlineError, RunFailed
-from cutline.snapshot.plan.modes import PersistentState
+from cutline.snapshot.plan.modes import name_of_mode
 from cutline.snapshot.stored.snapshot_edits import set_pinned
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
@@ -226,9 +226,10 @@ class CoordinatorService:
         }
 
     def _mode_status(self, c: Coordinator) -> dict[str, Any]:
+        mode = c.settings.topology.mode
         if c.records is not None:
-            return records_status(c.records, c.recovery, time.monotonic())
-        return mode_status(c.settings.topology.mode, c.newest, c.incarnation, self._progress.mode(c.incarnation))
+            return {"name": name_of_mode(mode)} | records_status(c.records, c.recovery, time.monotonic())
+        return mode_status(mode, c.newest, c.incarnation, self._progress.mode(c.incarnation))
 
     def close(self) -> None:
         """Stop at once, without a message to workers."""
@@ -352,7 +353,7 @@ class CoordinatorService:
     def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> None:
         removed = self._store.delete_snapshots(snapshot_ids, keep, claim)
         versions: tuple[int, ...] = ()
-        if isinstance(self._coordinator.settings.topology.mode, PersistentState):
+        if self._coordinator.settings.topology.row.makes_versions:
             left = tuple(each for each in snapshot_ids if each not in removed)
             versions = self._store.versions_of((*keep, *left), claim)
         self.post(SnapshotsDeleted(removed, versions))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from cutline.barrier_runtime.progress import ModeProgress
 from cutline.snapshot.coordinator.record_tracker import RecordTracker
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.plan.modes import ChannelLogs, CutRule, Mode, MonoidClocks, name_of_mode, row_of
+from cutline.snapshot.plan.modes import CutRule, Mode, name_of_mode, row_of
 from cutline.snapshot.stored.independent_record import first_record_number
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT
+
+#: {how cuts go: name of the clock in a status}
+_CLOCKS: Final = {CutRule.EPOCHS: "epochs", CutRule.SLICES: "negotiated"}
 
 
 def mode_status(mode: Mode | None, newest: Manifest | None, incarnation: int, progress: ModeProgress) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def _steps(newest: Manifest | None, steps_left: int) -> dict[str, Any]:
 def _totals(mode: Mode | None, newest: Manifest | None, incarnation: int, progress: ModeProgress) -> dict[str, Any]:
     """Return how far the stores of the aggregates are behind the aggregates."""
     return {
-        "clock": mode.clock if isinstance(mode, MonoidClocks) else None,
+        "clock": _CLOCKS.get(row_of(mode).cut),
         "snapshot": None if newest is None else newest.snapshot_id,
         "itemsBehind": None if row_of(mode).cut is CutRule.SLICES else _items_behind(newest, incarnation, progress),
         "stores": {
@@ -116,7 +119,6 @@ def records_status(records: RecordTracker, recovery: Manifest | None, now: float
     for subtask in records.subtasks if begun_at else ():
         by_node.setdefault(subtask.node, []).append(subtask)
     return {
-        "name": ChannelLogs.name,
         "recovery": None if recovery is None or recovery.recovery is None else RECOVERY_REPORT.write(recovery.recovery),
         "nodes": {node: node_status(own) for node, own in by_node.items()},
     }

@@ -27,7 +27,6 @@ from cutline.snapshot.coordinator.fence_events import (
 from cutline.snapshot.errors import Fenced, RestoreRefused
 from cutline.snapshot.ids import first_snapshot_id
 from cutline.snapshot.mending.mended_snapshot import MendedSnapshot
-from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.manifest import Manifest
@@ -79,8 +78,8 @@ class SnapshotEditor(MendedSnapshot):
         if name is None or name == snapshot.run:
             if not self.edits:
                 raise RestoreRefused(f"{snapshot}: nothing was edited; to copy it, give the name of a new run")
-            mode = topology_of_record(snapshot.manifest.topology).mode
-            if isinstance(mode, ChannelLogs) and not snapshot.manifest.final:
+            row = topology_of_record(snapshot.manifest.topology).row
+            if row.is_alone and not snapshot.manifest.final:
                 raise RestoreRefused(
                     f"{snapshot}: subtasks may have newer records, which an edited snapshot would lose; give the name "
                     "of a new run"

@@ -43,7 +43,7 @@ from cutline.snapshot.errors import GraphError, RunFailed
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
 from cutline.snapshot.plan.declarations import AlignmentWish
-from cutline.snapshot.plan.modes import Mode, PersistentState, row_of
+from cutline.snapshot.plan.modes import Mode, row_of
 from cutline.snapshot.plan.partitions import with_partitions
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.backend import StateBackend
@@ -144,18 +144,23 @@ class RuntimeSettings:
         head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
         if self.in_memory:
             raise GraphError(f"{head}a MemoryBackend does not outlive the coordinator")
-        if isinstance(mode, PersistentState):
-            if isinstance(self.keyed_state, RocksDBState) and self.keyed_state.folder not in (None, mode.folder):
+        row = row_of(mode)
+        if row.makes_versions:
+            if isinstance(self.keyed_state, RocksDBState) and self.keyed_state.folder not in (
+                None,
+                row.versions_folder,
+            ):
                 raise GraphError(f"{head}the folder of the mode is that of the keyed state: RocksDBState(folder=None)")
-        elif row_of(mode).has_steps and not isinstance(self.keyed_state, HeapState):
+        elif row.has_steps and not isinstance(self.keyed_state, HeapState):
             raise GraphError(f"{head}it keeps all state in memory; set keyedState=HeapState()")
 
     def keyed_state_of(self, mode: Mode | None) -> HeapState | RocksDBState:
         """Return where the rows of keyed state are in a mode."""
-        if not isinstance(mode, PersistentState):
+        row = row_of(mode)
+        if not row.makes_versions:
             return self.keyed_state
         in_database = self.keyed_state if isinstance(self.keyed_state, RocksDBState) else RocksDBState()
-        return replace(in_database, folder=mode.folder)
+        return replace(in_database, folder=row.versions_folder)
 
 
 class Submission:

@@ -15,11 +15,12 @@ from cutline.barrier_runtime.launch import WorkerLaunch
 from cutline.barrier_runtime.logs import subtask_logger
 from cutline.barrier_runtime.tracing.trace_observer import TraceObserver
 from cutline.channels.spill import SpillFile
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
-from cutline.snapshot.subtask.assembly import SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.state_backends.local_versions import LocalVersions

@@ -15,10 +15,12 @@ from cutline.barrier_runtime.worker.totals import TotalsThreads
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.totals.difference_gate import gate_of
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.limits import SLICE_MESSAGES_MAX
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.machine import SubtaskMachine
 
 #: Seconds that a turn should take at most, because markers and all other subtasks of the worker wait for its end.
 SLICE_SECONDS_MAX = 0.01
@@ -126,9 +128,10 @@ def store_progress(machines: Mapping[Subtask, SubtaskMachine], totals: TotalsThr
     """Return the progress of the stores of a worker's aggregates, by node."""
     found: dict[str, StoreProgress] = {}
     for subtask, machine in machines.items():
-        if machine.parts.gate is None:
+        gate = gate_of(machine.components)
+        if gate is None:
             continue
-        node, held, status = machine.node, machine.parts.gate.held, totals.status(subtask)
+        node, held, status = machine.node, gate.held, totals.status(subtask)
         assert isinstance(node, PersistentAggregate)
         progress = StoreProgress(
             node.held_keys,

@@ -35,7 +35,6 @@ from cutline.snapshot.coordinator.disk_placement import placed_on
 from cutline.snapshot.errors import ChannelError, CutlineError
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
-from cutline.snapshot.plan.modes import PersistentState
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.subtask.assembly import fresh_node
 from cutline.snapshot.subtask.machine import SubtaskMachine
@@ -95,8 +94,8 @@ class Worker:
         self.exit_code: ExitCode | None = None
         self._compiled = launch.open_graph()
         self._places = self._compiled.topology.place(launch.worker_count)
-        mode = self._compiled.topology.mode
-        self._versions = LocalVersions(Path(mode.folder), launch.run) if isinstance(mode, PersistentState) else None
+        folder = self._compiled.topology.row.versions_folder
+        self._versions = None if folder is None else LocalVersions(Path(folder), launch.run)
         self._logger = worker_logger(launch, number)
         backend = launch.open_backend()
         settings = WorkerSettings(inline_bytes_max=backend.inline_bytes_max)

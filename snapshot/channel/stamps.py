@@ -7,8 +7,13 @@ is the position of the slice that the message comes from (PROTOCOL 13.15, negoti
 
 from __future__ import annotations
 
+from typing import Final
+
 #: partition, and number of a slice of the partition in this incarnation
 Position = tuple[str, int]
+
+#: position of messages that come from no slice, as of `onStart`: below every clock
+NOWHERE: Final[Position] = ("", -1)
 
 #: an epoch, or a position
 Stamp = int | Position

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
 from cutline.snapshot.channel.frame_codec import encoded_frame
@@ -20,20 +21,22 @@ from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.coordinator.recovery import plan_restore
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.steps.determinants import Began, Compacted, Cut, Read, decode_step, encode_step
+from cutline.snapshot.modes.steps.stepping import Stepping
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.replayable_source import ReplayableSource
-from cutline.snapshot.steps.determinants import Began, Compacted, Cut, Read, decode_step, encode_step
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.stored.snapshot import Snapshot
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, SubtaskParts, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import RequestAnswered, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import SnapshotAsked
-from cutline.snapshot.subtask.restored import FRESH
+from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
 from cutline.snapshot.subtask.silent_logger import SilentLogger
+from cutline.snapshot.subtask.strand import SubtaskCut
 from cutline.snapshot.subtask.user_code import calling
 
 #: Messages of a source that are sent before other subtasks take them.
@@ -98,7 +101,7 @@ class _Rehearsal:
             for _ in each.feed():
                 self._flow()
         for each in self.subtasks.values():
-            for channel, end in each.parts.outputs.items():
+            for channel, end in each.core.outputs.items():
                 assert self.subtasks[channel.target].processed(channel) == end.sent, channel
 
     def close(self) -> None:
@@ -113,7 +116,7 @@ class _Rehearsal:
 
     def _act(self, each: _Rehearsed) -> bool:
         has_acted = each.act()
-        for channel, end in each.parts.outputs.items():
+        for channel, end in each.core.outputs.items():
             for frame in _taken(end):
                 self.subtasks[channel.target].take(frame, end)
                 has_acted = True
@@ -148,14 +151,14 @@ class _Rehearsed:
             chance_of=lambda subtask: Random(str(subtask)), stopwatch=lambda: 0.0,
         )  # fmt: skip
         channels = RestoredChannels(partitions=restored.partitions)
-        self.parts: SubtaskParts = assemble(self.subtask, compiled, environment, channels)
-        steps = self.parts.steps
-        assert steps is not None
+        components = assemble(self.subtask, compiled, environment, channels)
+        self.core, steps = components.core, components.log
+        assert isinstance(steps, Stepping)
         self._steps = steps
-        steps.run = self._kept.log_run or snapshot.run
-        self._inputs = {each.end.channel: each for each in self.parts.inputs}
+        steps.go_on(self._kept.log_run or snapshot.run, 0)
+        self._inputs = {each.end.channel: each for each in self.core.inputs}
         #: None for a sink, which is not run
-        self._machine = None if steps.keeps_state else SubtaskMachine(self.parts)
+        self._machine = None if steps.keeps_state else SubtaskMachine(components)
 
     def _read_log(self) -> Cut:
         """Return the last cut of the log, which is that of the snapshot, and note what a source has read."""
@@ -193,7 +196,7 @@ class _Rehearsed:
 
     def feed(self) -> Iterator[None]:
         """Send the compacted messages of a source, and yield after some. End the source if it had ended."""
-        source, machine = self.parts.node, self._machine
+        source, machine = self.core.node, self._machine
         if machine is None or not isinstance(source, ReplayableSource):
             return
         if self._stops and type(source).compactInput is ReplayableSource.compactInput:
@@ -205,7 +208,7 @@ class _Rehearsed:
             for start in range(0, len(messages) or 1, _TOGETHER):
                 some = messages[start : start + _TOGETHER]
                 with calling("compactInput", self.subtask):
-                    source.send_compacted(partition, stop, some, self.parts.context)
+                    source.send_compacted(partition, stop, some, self.core.context)
                 self._steps.compacted(partition, stop, some)
                 yield
         if self._kept.exhausted:
@@ -218,7 +221,7 @@ class _Rehearsed:
         machine = self._machine
         if machine is None:
             return False
-        if self.parts.is_source:  # which is not polled
+        if self.core.is_source:  # which is not polled
             at = machine.next_timer_at()
             has_acted = at is not None and at <= self._now
             machine.fire_next(self._now)
@@ -245,7 +248,7 @@ class _Rehearsed:
             channel.end.advance(1)
         else:
             channel.drop(frame, frame.count)
-        self._steps.took(end.channel, frame.count, together=False)
+        self._steps.slice_handled(end.channel, frame.count, together=False)
 
     def close(self) -> None:
         """Close the node."""
@@ -262,15 +265,15 @@ class _Rehearsed:
         RestoreRefused
             if the state is another one than at the cut, or more messages were sent.
         """
-        hashes = None if self._machine is None else self._machine.state_hashes(self._cut.snapshot_id)
-        captured = self._steps.captured(self._cut.snapshot_id, hashes, is_base=False)
+        snapshot_id = self._cut.snapshot_id
+        captured = self._steps.capture(SubtaskCut(snapshot_id, self.core.content(snapshot_id)))
         *entries, cut = decode_step(b"".join(captured.step.body), "the rehearsal")
         self._compare(cut)
         began = Began(
             tuple(before - now for before, now in zip(self._cut.sent, cut.sent, strict=True)),
             tuple(before - now for before, now in zip(self._cut.processed, cut.processed, strict=True)),
         )
-        for channel, before in zip(self.parts.outputs, began.sent, strict=True):
+        for channel, before in zip(self.core.outputs, began.sent, strict=True):
             if before < 0:
                 raise RestoreRefused(
                     f"{self._snapshot}: the compacted input leads to {-before:,} messages more on {channel} than the "

@@ -34,7 +34,7 @@ def mode_problems(
         problems += _clock_problems(graph, edges)
     else:
         problems += _aggregate_problems(graph)
-    if row.full_factor is not None:
+    if row.needs_parts:
         problems += _state_problems(graph)
     if row.makes_versions:
         problems += _own_state_problems(graph)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from operator import index, length_hint
 from typing import TYPE_CHECKING, Any
@@ -176,6 +177,15 @@ class SubtaskContext(Context):
         self._silent_hook = hook
         for edge in self._edges.values():
             edge.forbid(f"{hook} must not send")
+
+    @contextmanager
+    def silenced(self, hook: str) -> Iterator[None]:
+        """Refuse messages while `hook` runs, and accept them again when it has returned."""
+        self.silence(hook)
+        try:
+            yield
+        finally:
+            self.unsilence()
 
     def unsilence(self) -> None:
         """Accept messages again, because the silent hook has returned."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.frame import Frame, PayloadKind
 from cutline.snapshot.channel.frame_codec import messages_of
+from cutline.snapshot.channel.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
@@ -25,7 +26,6 @@ from cutline.snapshot.error_text import describe, headline
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.node import Node, defines
-from cutline.snapshot.steps.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.subtask.context import SubtaskContext
 from cutline.snapshot.subtask.isolation import Isolation
 from cutline.snapshot.subtask.observer import ObservedNode, Observer

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from cutline.snapshot.channel.message_hash import content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.culprit import DeadLetter, FailedMessage, Suspects
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import ChannelId
-from cutline.snapshot.steps.message_hash import content_hashes
 from cutline.snapshot.subtask.output_edge import OutputEdge
 
 #: Messages about the number of one that failed, among which it is looked for, because each of them is hashed.

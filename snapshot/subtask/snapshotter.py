@@ -16,7 +16,8 @@ from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.errors import SnapshotAborted
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.stored.certificate import SubtaskStatus
-from cutline.snapshot.subtask.division import Division
+from cutline.snapshot.subtask.core import SubtaskCore
+from cutline.snapshot.subtask.cut_assigner import CutAssigner
 from cutline.snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
@@ -31,7 +32,6 @@ from cutline.snapshot.subtask.events import (
     StartRecording,
     StopRecording,
 )
-from cutline.snapshot.subtask.independent_recording import IndependentRecording
 from cutline.snapshot.subtask.pending_snapshots import PendingSnapshots
 from cutline.snapshot.subtask.recorder import Recorder
 from cutline.snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed
@@ -47,8 +47,15 @@ class CutSettings:
     alignment_timeout: float | None
     #: returns seconds of a monotonic clock. Only differences are used, and only in statistics
     stopwatch: Callable[[], float]
-    #: divides messages, where a cut is no moment; then nothing is recorded
-    division: Division | None = None
+
+    @classmethod
+    def of(cls, core: SubtaskCore) -> CutSettings:
+        """Return the settings of a subtask."""
+        topology = core.topology
+        channels = topology.inputs_of(core.subtask) + topology.outputs_of(core.subtask)
+        timeouts = [topology.edge_of(channel).alignment.timeout for channel in channels]
+        shortest = min((timeout for timeout in timeouts if timeout is not None), default=None)
+        return cls(core.environment.limits.recorded_bytes_max, shortest, core.environment.stopwatch)
 
 
 class Snapshotter:
@@ -62,8 +69,8 @@ class Snapshotter:
         Returns the encoded state and the subtask status for a snapshot id, or raises SnapshotAborted. Any other
         error ends the subtask.
     settings : CutSettings
-    recording : IndependentRecording or None
-        What records of the subtask alone hold of its channels, in the place of markers; None where markers cut.
+    assigner : CutAssigner
+        Where its cuts are no moments, messages are counted, and none is recorded.
     """
 
     def __init__(
@@ -73,16 +80,15 @@ class Snapshotter:
         outputs: Mapping[ChannelId, ChannelSender],
         capture: Callable[[int], tuple[tuple[Buffer, ...], SubtaskStatus]],
         settings: CutSettings,
-        recording: IndependentRecording | None,
+        assigner: CutAssigner,
     ) -> None:
         self.recorder = recorder
-        self.recording = recording
         self._inputs = inputs
         self._outputs = outputs
         self._capture = capture
         self._recorded_bytes_max = settings.recorded_bytes_max
         self._alignment_timeout = settings.alignment_timeout
-        self._division = settings.division
+        self._assigner = assigner
         self._pending = PendingSnapshots(recorder.subtask, tuple(inputs), tuple(outputs), settings.stopwatch)
         self._reports: list[Report] = []
 
@@ -107,8 +113,8 @@ class Snapshotter:
         for snapshot_id in self._pending.awaiting_markers():
             for channel in self._pending.unsettled_outputs(snapshot_id):
                 cut = self._outputs[channel].buffer.settled(snapshot_id)
-                if cut is not None and self._division is not None:
-                    sent = self._division.sent(channel, snapshot_id)
+                if cut is not None and not self._assigner.is_moment:
+                    sent = self._assigner.sent(channel, snapshot_id)
                     cut = SentCut(sent, sent, ())
                 if cut is not None:
                     self._pending.sent(snapshot_id, channel, cut)
@@ -121,14 +127,14 @@ class Snapshotter:
                 self._capture_state(snapshot_id)
             case SendMarker(channel, snapshot_id, aligned):
                 saves = not self._pending.has_failed(snapshot_id)
-                is_final = self._division is not None and self._division.is_final(snapshot_id)
+                is_final = self._assigner.is_final(snapshot_id)
                 self._outputs[channel].put_marker(
                     snapshot_id, self.recorder.min_snapshot_id, aligned=aligned, saves=saves, is_final=is_final
                 )
-            case StartRecording(channel, snapshot_id) if self._division is not None:
-                received = self._division.received(channel, snapshot_id)
+            case StartRecording(channel, snapshot_id) if not self._assigner.is_moment:
+                received = self._assigner.received(channel, snapshot_id)
                 self._pending.received(snapshot_id, channel, ReceivedCut(received, received, ()))
-            case StopRecording() if self._division is not None:
+            case StopRecording() if not self._assigner.is_moment:
                 pass
             case StartRecording(channel, snapshot_id):
                 self._inputs[channel].start_recording(snapshot_id)

@@ -1,24 +1,21 @@
-"""Capture the state part of a running subtask, and restore a subtask from a state part."""
+"""Capture the state part and the changed rows of a running subtask, and restore a subtask from a state part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.error_text import describe
 from cutline.snapshot.errors import SnapshotAborted
-from cutline.snapshot.node import defines
-from cutline.snapshot.replayable_source import ReplayableSource
-from cutline.snapshot.steps.state_hash import rows_hash, value_hash
-from cutline.snapshot.stored.certificate import OwnStateKind
+from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.plan.modes import CutContent
+from cutline.snapshot.stored.certificate import SubtaskStatus
 from cutline.snapshot.stored.node_state import NodeState
-from cutline.snapshot.subtask.assembly import SubtaskParts
-from cutline.snapshot.subtask.end_of_stream import EndOfStream
-from cutline.snapshot.subtask.timers import NO_KEY
+from cutline.snapshot.subtask.acts import Acts, Status
+from cutline.snapshot.subtask.components import SubtaskComponents
+from cutline.snapshot.subtask.context import SubtaskContext
+from cutline.snapshot.subtask.strand import RowsCaptured, Strand, SubtaskCut
 from cutline.snapshot.subtask.two_phase import PreparedOutput
-from cutline.snapshot.subtask.user_code import calling
 
 
 class StateCapture:
@@ -26,132 +23,133 @@ class StateCapture:
 
     Parameters
     ----------
-    parts : SubtaskParts
-    ends : EndOfStream
+    components : SubtaskComponents
+    acts : Acts
     prepared : PreparedOutput
     """
 
-    def __init__(self, parts: SubtaskParts, ends: EndOfStream, prepared: PreparedOutput) -> None:
-        self._parts = parts
-        self._ends = ends
+    def __init__(self, components: SubtaskComponents, acts: Acts, prepared: PreparedOutput) -> None:
+        self._core = components.core
+        self._assigner = components.assigner
+        self._log = components.log
+        self._acts = acts
         self._prepared = prepared
-        #: how the own state of the last capture can be divided, or None without own state
-        self.own_state: OwnStateKind | None = None
-        #: time of the last control event; `Context.now` stays behind it, because a marker is no event of the node
+        #: time of the last control event; `Context.now` stays before it, because a marker is no event of the node
         self.step_time = 0.0
 
-    def capture(
-        self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool, keeps_state: bool = True
-    ) -> tuple[Buffer, ...]:
-        """Return the encoded state part of the present moment. Without `keeps_state`, a replay makes the user's state.
+    def capture(self, snapshot_id: int, *, keeps_state: bool) -> tuple[tuple[Buffer, ...], SubtaskStatus]:
+        """Return the encoded state part of the present moment, and the status.
+
+        Without `keeps_state`, a replay makes the user's state.
 
         Raises
         ------
         SnapshotAborted
             if `snapshotState` fails, or if its result cannot be serialised or is too large. The run continues.
         """
-        parts = self._parts
+        core = self._core
+        is_ended = self._acts.status is Status.ENDED and self._assigner.is_over(snapshot_id)
+        is_exhausted = self._acts.exhausted and self._assigner.had_exhausted(snapshot_id)
         try:
             users_state = self._users_state(snapshot_id) if keeps_state else None
-            if parts.division is not None and users_state is not None:
-                users_state = parts.division.state_at(snapshot_id, users_state)
-            has_deltas = keeps_state and parts.own.has_deltas
-            self.own_state = None if users_state is None and not has_deltas else parts.own.kind
-            state = self._node_state(users_state, is_exhausted, is_ended, snapshot_id).encode(parts.codec)
+            has_own = users_state is not None or (keeps_state and core.own.has_deltas)
+            state = self._node_state(users_state, is_exhausted, is_ended, snapshot_id).encode(core.codec)
             if keeps_state:
-                parts.lost_state.warn()
+                core.lost_state.warn()
         except BaseException as error:  # because user code may raise anything
-            raise SnapshotAborted(f"snapshotState of {parts.subtask}: {describe(error)}") from error
-        limit = parts.limits.state_bytes_max
+            raise SnapshotAborted(f"snapshotState of {core.subtask}: {describe(error)}") from error
+        limit = core.environment.limits.state_bytes_max
         size = sum(memoryview(buffer).nbytes for buffer in state)
         if size > limit:
-            raise SnapshotAborted(f"{parts.subtask}: a state of {size:,} bytes; state_bytes_max is {limit:,}")
-        return state
-
-    def hashes(self, snapshot_id: int) -> tuple[tuple[str, bytes], ...] | None:
-        """Return (name, hash) of each part of the state, or None where the mode asks for no hashes (PROTOCOL 12.13).
-
-        The offsets of a source have none, because the log has the slices that were read.
-
-        Raises
-        ------
-        GraphError
-            if the node has changed attributes that no `snapshotState` gives.
-        NodeError
-            if `snapshotState` fails.
-        """
-        parts = self._parts
-        if parts.steps is None or not parts.steps.hashes_states:
-            return None
-        parts.lost_state.refuse()
-        found = [(name, rows_hash(rows)) for name, rows in parts.keyed.contents()]
-        found.append(("timers", rows_hash((at, None if key is NO_KEY else [key]) for at, key in parts.timers.each())))
-        if defines(parts.node, "snapshotState") and not isinstance(parts.node, ReplayableSource):
-            with calling("snapshotState", parts.subtask):
-                own = self._silently(partial(parts.node.snapshotState, snapshot_id, parts.context.now))
-                found.append(("snapshotState", rows_hash(own) if parts.node.partitioned else value_hash(own)))
-        return tuple(found)
+            raise SnapshotAborted(f"{core.subtask}: a state of {size:,} bytes; state_bytes_max is {limit:,}")
+        status = self._acts.ends.status(
+            is_ended,
+            passive=is_exhausted,
+            has_timers=core.timers.next_at() is not None,
+            uncommitted=self._prepared.ids,
+            partitions=core.restored.partitions,
+            own_state=core.own.kind if has_own else None,
+        )
+        return state, status
 
     def _users_state(self, snapshot_id: int) -> Any:
-        own, context = self._parts.own, self._parts.context
-        return self._silently(partial(own.capture, snapshot_id, max(context.now, self.step_time)))
-
-    def _silently(self, capture: Callable[[], Any]) -> Any:
-        context = self._parts.context
-        context.silence("snapshotState")
-        try:
-            return capture()
-        finally:
-            context.unsilence()
+        core = self._core
+        with core.context.silenced("snapshotState"):
+            state = core.own.capture(snapshot_id, max(core.context.now, self.step_time))
+        return None if state is None else self._assigner.state_at(snapshot_id, state)
 
     def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool, snapshot_id: int) -> NodeState:
-        context, division = self._parts.context, self._parts.division
-        channels = [each.end.channel for each in self._parts.inputs if each.end.ended]
-        ended = [each.source for each in channels if division is None or division.had_ended(each, snapshot_id)]
+        core, context = self._core, self._core.context
+        channels = [each.end.channel for each in core.inputs if each.end.ended]
+        ended = [each.source for each in channels if self._assigner.had_ended(each, snapshot_id)]
         return NodeState(
             state=state,
             random=context.random_state(),
-            timers=self._parts.timers.state(),
+            timers=core.timers.state(),
             now=context.now,
             ended_inputs=[(source.node, source.index) for source in ended],
             exhausted=is_exhausted,
             ended=is_ended,
             uncommitted=self._prepared.values(),
-            partitioners={edge.target: edge.partitioner.state() for edge in self._parts.edges},
-            log_run=None if self._parts.steps is None else self._parts.steps.run,
+            partitioners={edge.target: edge.partitioner.state() for edge in core.edges},
+            log_run=self._log.run,
         )
 
     def apply(self, kept: NodeState) -> None:
         """Restore a captured state, except the fields that the node and the machine restore themselves."""
-        context = self._parts.context
+        context = self._core.context
         context.now = max(context.now, kept.now)
         context.restore_random(kept.random)
-        self._parts.timers.restore(kept.timers)
+        self._core.timers.restore(kept.timers)
         self._prepared.restore(kept.uncommitted)
         self._restore_ends(kept)
-        restored = self._parts.restored
+        restored = self._core.restored
         partitioners = {restored.renames.get(target, target): state for target, state in kept.partitioners.items()}
-        for edge in self._parts.edges:
+        for edge in self._core.edges:
             if edge.target in partitioners and edge.target not in restored.fresh_outputs:
                 edge.partitioner.restore(partitioners[edge.target])
 
     def _restore_ends(self, kept: NodeState) -> None:
-        names = self._parts.restored.renames
+        names = self._core.restored.renames
         ended = dict.fromkeys((names.get(node, node), index) for node, index in kept.ended_inputs)
-        missing_ends, reshaped = self._parts.restored.missing_ends, self._parts.restored.reshaped
-        for channel in self._parts.inputs:
+        missing_ends, reshaped = self._core.restored.missing_ends, self._core.restored.reshaped
+        for channel in self._core.inputs:
             source = channel.end.channel.source
             if reshaped.get(channel.end.channel, (source.node, source.index) in ended):
                 channel.end.ended = True
-                self._ends.channel_ended(channel.end.channel)
-        context = self._parts.context
-        context.inputs = self._ends.open_inputs
-        if self._ends.inner_ended:
-            context.close_outputs(self._ends.inner_outputs)
+                self._acts.ends.channel_ended(channel.end.channel)
+        context = self._core.context
+        context.inputs = self._acts.ends.open_inputs
+        if self._acts.ends.inner_ended:
+            context.close_outputs(self._acts.ends.inner_outputs)
         if kept.ended:
-            for output in self._parts.outputs.values():
+            for output in self._core.outputs.values():
                 output.ended = output.channel not in missing_ends
         for missing in missing_ends:
-            self._parts.outputs[missing].send_end()
-            if self._parts.observer is not None:
-                self._parts.observer.end_sent(missing)
+            self._core.outputs[missing].send_end()
+            if self._core.observer is not None:
+                self._core.observer.end_sent(missing)
+
+
+class RowCapture:
+    """Captures the strand of rows.
+
+    Parameters
+    ----------
+    keyed : KeyedStates
+    context : SubtaskContext
+    """
+
+    strand: ClassVar = Strand.ROWS
+
+    def __init__(self, keyed: KeyedStates, context: SubtaskContext) -> None:
+        self._keyed = keyed
+        self._context = context
+
+    def holds(self, content: CutContent) -> bool:
+        """Return whether a cut with this content has rows."""
+        return content.rows and self._keyed.is_keyed
+
+    def capture(self, cut: SubtaskCut) -> RowsCaptured:
+        """Return the rows that have changed, and the key groups of the subtask."""
+        return RowsCaptured(self._context.keyGroups, self._keyed.capture(self._context.now))

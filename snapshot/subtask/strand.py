@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.migration import MigratedRows
 from cutline.snapshot.keyed.rows import CapturedRows
 from cutline.snapshot.keyed.versions import PendingVersion
+from cutline.snapshot.plan.modes import CutContent
 from cutline.snapshot.stored.own_changes import OwnChange
 
 
@@ -87,3 +88,28 @@ class ChangeCaptured:
     #: snapshot whose cut has captured the change; None between two cuts and at a restore
     snapshot_id: int | None
     change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskCut:
+    """A cut of the subtask, as strands are captured at it."""
+
+    snapshot_id: int
+    content: CutContent
+
+
+class StrandCapture(Protocol):
+    """What captures the changes of one strand. It must not fail, because no later cut has what was taken."""
+
+    @property
+    def strand(self) -> Strand:
+        """The name of the strand."""
+        ...
+
+    def holds(self, content: CutContent) -> bool:
+        """Return whether a cut with this content has a change of the strand."""
+        ...
+
+    def capture(self, cut: SubtaskCut) -> Change:
+        """Return what has changed since the last cut."""
+        ...

@@ -24,20 +24,16 @@ class WaveGates:
         edges: dict[str, list[ChannelReceiver]] = {}
         for end in inputs:
             edges.setdefault(end.channel.source.node, []).append(end)
-        #: {source node: the edge's ends}, of edges that have waves
-        self._edges = {node: ends for node, ends in edges.items() if any(end.wave is not None for end in ends)}
-
-    def __bool__(self) -> bool:
-        """Return whether any message has a wave."""
-        return bool(self._edges)
+        #: {source node: the edge's ends}, of edges whose messages have waves; none where every message may pass
+        self.edges = {node: ends for node, ends in edges.items() if any(end.wave is not None for end in ends)}
 
     def may_take(self, end: ChannelReceiver) -> bool:
         """Return whether the next message of an input may be handled now."""
-        ends = self._edges.get(end.channel.source.node)
+        ends = self.edges.get(end.channel.source.node)
         if ends is None:
             return True
         waves = [wave for each in ends if (wave := each.wave) is not None]
         if not waves:
-            del self._edges[end.channel.source.node]
+            del self.edges[end.channel.source.node]
             return True
         return end.wave == min(waves)

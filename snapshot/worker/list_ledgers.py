@@ -6,13 +6,14 @@ have the list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, assert_never
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.migration import MigratedRows
 from cutline.snapshot.keyed.rows import CapturedRows
+from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.own_changes import OwnChange
 from cutline.snapshot.stored.part import Handle, PartKind
@@ -38,6 +39,11 @@ class RestoredList:
         """Return a log that goes on with the list."""
         at = (self.subtask, self.run, self.entries, self.inline_bytes_max, self.snapshot_id, kind)
         return GenerationLog(*at, needs_base=self.needs_base)
+
+
+def entries_of(handles: Iterable[Handle]) -> Iterator[ListEntry]:
+    """Yield the entries of a list that is whole for all key groups."""
+    return (ListEntry(handle, 0, KEY_GROUPS) for handle in handles)
 
 
 class ListLedger:

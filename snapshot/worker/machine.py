@@ -30,6 +30,7 @@ from cutline.snapshot.independent.record_writer import Decisions, RecordWriter
 from cutline.snapshot.stored.backend import INLINE_BYTES_MAX
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.subtask import reports
+from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     ClockAnnounced,
@@ -44,7 +45,7 @@ from cutline.snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.strand import ChangeCaptured, Strand
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.events import (
@@ -353,7 +354,7 @@ class WorkerMachine:
 
     def _negotiate(self, message: control.AskClock | control.AnnounceClock, now: float) -> None:
         if isinstance(message, control.AskClock):
-            asked = [subtask for subtask, machine in self.subtasks.items() if machine.parts.gate is not None]
+            asked = [subtask for subtask, machine in self.subtasks.items() if machine.components.assigner.gives_clock]
             self._pass(ClockAsked(message.snapshot_id), now, asked)
         else:
             self._pass(ClockAnnounced(message.snapshot_id, message.clock), now)
@@ -602,7 +603,7 @@ class WorkerMachine:
     # ---------------------------------------------------------------- records of the subtasks alone (PROTOCOL 14)
 
     def _make_records(self, parts: RestoredParts, run: str) -> RecordWriter | None:
-        if all(machine.snapshotter.recording is None for machine in self.subtasks.values()):
+        if all(machine.components.recording is None for machine in self.subtasks.values()):
             return None
         channels = {each: (tuple(machine.inputs), tuple(machine.outputs)) for each, machine in self.subtasks.items()}
         recorded: dict[ChannelId, int] = {}
@@ -615,23 +616,23 @@ class WorkerMachine:
     def _begin_records(self, now: float) -> None:
         """Let each subtask record itself in its turn. A subtask that has ended does so at once."""
         for place, (subtask, machine) in enumerate(self.subtasks.items(), 1):
-            if machine.snapshotter.recording is not None:
+            if machine.components.recording is not None:
                 delay = (
                     0.0
                     if machine.status is Status.ENDED
-                    else machine.snapshotter.recording.interval * place / len(self.subtasks)
+                    else machine.components.recording.interval * place / len(self.subtasks)
                 )
                 self.deadlines[RecordDeadline(subtask)] = now + delay
 
     def _record_full_logs(self, records: RecordWriter, now: float) -> None:
         """Let subtasks record themselves ahead of time, because their logs fill memory."""
         for subtask, machine in self.subtasks.items():
-            is_full = machine.snapshotter.recording is not None and machine.snapshotter.recording.memory.is_half_full
+            is_full = machine.components.recording is not None and machine.components.recording.memory.is_half_full
             if is_full and records.may_hurry(subtask):
                 self._record(records, subtask, now)
 
     def _record(self, records: RecordWriter, subtask: Subtask, now: float) -> None:
-        recording = self.subtasks[subtask].snapshotter.recording
+        recording = self.subtasks[subtask].components.recording
         assert recording is not None
         try:
             number = records.begin(subtask, now)
@@ -707,7 +708,7 @@ class WorkerMachine:
         for subtask, number in decisions.commit:
             self._pass(SnapshotPublished(number), now, [subtask])
         for subtask in decisions.failed:
-            recording = self.subtasks[subtask].snapshotter.recording
+            recording = self.subtasks[subtask].components.recording
             assert recording is not None
             self.deadlines[RecordDeadline(subtask)] = now + recording.interval
         for subtask in decisions.due:

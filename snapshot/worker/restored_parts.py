@@ -12,13 +12,11 @@ from cutline.snapshot.coordinator.control import Deploy, Inheritance, RestoredSu
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.plan.declarations import Key
-from cutline.snapshot.steps.determinants import beginning_of
 from cutline.snapshot.stored.keyed_state import StoredSegments
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.inheritance import Donor, Donors
-from cutline.snapshot.subtask.restored import Restored
+from cutline.snapshot.subtask.restored import Restored, RestoredChannels
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,7 @@ def read_parts(
     own = {each.subtask: tuple(_changes(each.own, read)) for each in subtasks if each.own}
     steps = {each.subtask: tuple(step for _, step in _changes(each.steps, read)) for each in subtasks if each.steps}
     for subtask, (first, *_) in steps.items():
-        if (began := beginning_of(first, f"the log of {subtask}")) is not None:
-            channels[subtask] = replace(channels[subtask], began=began)
+        channels[subtask] = replace(channels[subtask], first_step=first)
     return RestoredParts(deploy, states, channels, rows, donors, tuple(counts), own, steps)
 
 

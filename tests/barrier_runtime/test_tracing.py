@@ -28,17 +28,19 @@ from cutline.barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_
 from cutline.barrier_runtime.tracing.trace_observer import SubtaskLog, TraceObserver, trace_of
 from cutline.barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
 from cutline.barrier_runtime.worker.data_plane import DataPlane
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.topology import Topology
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.acts import Status
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
-from cutline.snapshot.subtask.restored import FRESH
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
 from cutline.snapshot.trace_events import Event, Kind, counts_of, pack_counts
 from tests.snapshot.led import SETTINGS, Led, order
 from tests.snapshot.sample import P
@@ -228,8 +230,8 @@ def test_off_costs_nothing() -> None:
     plane, _ = _plane(_chain(_Numbers(1)), is_traced=False)
     for machine in plane.machines.values():
         assert machine.observer is None
-        assert all(type(end) is ChannelSender for edge in machine.parts.edges for end in edge.ends.values())
-        assert all(channel._node is machine.node for channel in machine.parts.inputs)
+        assert all(type(end) is ChannelSender for edge in machine.core.edges for end in edge.ends.values())
+        assert all(channel._node is machine.node for channel in machine.core.inputs)
     assert trace_of(0, plane.machines) is None
     assert isinstance(_plane(_chain(_Numbers(1)))[0].machines[_P].observer, TraceObserver)
 

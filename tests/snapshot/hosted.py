@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
@@ -24,12 +25,12 @@ from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.declarations import AlignmentWish
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.stored.node_state import NodeState
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import MarkerArrived, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import Report
-from cutline.snapshot.subtask.restored import FRESH
+from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
 from cutline.snapshot.subtask.strand import ChangeCaptured
 
 CODEC = Codec()
@@ -76,12 +77,12 @@ class Hosted:
             chance_of=lambda _: Random(seed),
             stopwatch=lambda: self.now,
         )
-        parts = assemble(subtask, self.compiled, environment, channels or RestoredChannels())
-        self.nodes[subtask] = parts.node
-        for end in parts.outputs.values():
+        components = assemble(subtask, self.compiled, environment, channels or RestoredChannels())
+        self.nodes[subtask] = components.core.node
+        for end in components.core.outputs.values():
             if self.are_together:
                 end.take_objects()
-        return SubtaskMachine(parts)
+        return SubtaskMachine(components)
 
     def __getitem__(self, name: str) -> SubtaskMachine:
         return self.machines[Subtask(name)]

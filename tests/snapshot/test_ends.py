@@ -11,10 +11,9 @@ from cutline.snapshot.errors import NodeError
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import END, Context, End, Node, Source
-from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import ComponentEnded, SnapshotRequested, Started
-from cutline.snapshot.subtask.machine import Status
-from cutline.snapshot.subtask.restored import Restored
+from cutline.snapshot.subtask.restored import Restored, RestoredChannels
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 AB, BC = ChannelId(Subtask("a"), Subtask("b")), ChannelId(Subtask("b"), Subtask("c"))

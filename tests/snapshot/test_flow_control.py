@@ -13,7 +13,7 @@ from cutline.snapshot.channel.output_buffer import OutputBuffer
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.node import Context, End, Node, Source
 from cutline.snapshot.subtask.events import SnapshotRequested
-from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.turns import LiveTurns
 from cutline.snapshot.testing.simulation.host import MemorySpill
 from tests.snapshot.hosted import Hosted, values
 
@@ -114,10 +114,10 @@ def test_what_is_spilled_is_saved() -> None:
 def test_without_the_rule_a_source_drowns_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 9.2, taken away: everything that the source has goes to disk."""
 
-    def take_anything(self: SubtaskMachine, end: ChannelReceiver) -> bool:
+    def take_anything(self: LiveTurns, end: ChannelReceiver) -> bool:
         return True
 
-    monkeypatch.setattr(SubtaskMachine, "_may_take", take_anything)
+    monkeypatch.setattr(LiveTurns, "_may_take", take_anything)
     assert spilled_frames(pumped()) >= _MESSAGES
 
 

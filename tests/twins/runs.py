@@ -21,7 +21,7 @@ from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.keyed.heap import HeapTier, Tier
 from cutline.snapshot.plan.declarations import AlignmentWish
 from cutline.snapshot.plan.modes import MARKERS, ModeWish
-from cutline.snapshot.subtask.assembly import SubtaskEnvironment
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.testing.history import History
 from cutline.snapshot.testing.simulation import host
 from cutline.snapshot.testing.simulation.totals import SimulatedStore

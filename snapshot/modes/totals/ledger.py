@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.totals.difference_gate import HeldDifferences
 from cutline.snapshot.operators.monoid import Monoid
 from cutline.snapshot.operators.persistent_aggregate import joined
-from cutline.snapshot.subtask.difference_gate import HeldDifferences
 from cutline.snapshot.subtask.strand import DifferenceCaptured, Strand
 from cutline.snapshot.worker.ledger import Lane, Listed
 

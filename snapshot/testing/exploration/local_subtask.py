@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from random import Random
 from typing import assert_never
 
-from cutline.snapshot.assembly import ledgers_of
+from cutline.snapshot.assembly import assemble, ledgers_of
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.frame import Frame, Marker
@@ -21,10 +21,11 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part, decode_part
-from cutline.snapshot.subtask.assembly import SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.acts import Status
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import MarkerArrived
 from cutline.snapshot.subtask.limits import SubtaskLimits
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.recorder import Phase
 from cutline.snapshot.subtask.silent_logger import SilentLogger
 from cutline.snapshot.testing.exploration.fingerprint import fingerprint
@@ -103,8 +104,8 @@ class LocalSubtask:
             self._seen["restore with channel state"] = None
         self._drained_at = {channel: frames[-1].last for channel, frames in channels.frames.items()}
         self.node_log = NodeLog(self._origin.before)
-        self._parts = assemble(subtask, self._compiled, _environment(self._run, self._origin, self.node_log), channels)
-        self._machine = SubtaskMachine(self._parts)
+        environment = _environment(self._run, self._origin, self.node_log)
+        self._machine = SubtaskMachine(assemble(subtask, self._compiled, environment, channels))
         return {subtask: self._machine}
 
     # ---------------------------------------------------------------- events
@@ -272,12 +273,13 @@ class LocalSubtask:
 
     def final_state(self) -> bytes:
         """Return the node's encoded state, with its keyed rows. The machine must not be used any more."""
-        encode = self._parts.codec.encode
+        core = self._machine.core
+        encode = core.codec.encode
         rows = [
             [table.spec.name, sorted((encode(key), encode(value)) for key, value in table.contents())]
-            for table in self._parts.keyed.tables
+            for table in core.keyed.tables
         ]
-        return encode([self._parts.node.snapshotState(0, _NOW), rows])
+        return encode([core.node.snapshotState(0, _NOW), rows])
 
 
 def _environment(run: str, origin: SubtaskOrigin, node_log: NodeLog) -> SubtaskEnvironment:

@@ -15,12 +15,13 @@ from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
+from cutline.snapshot.modes.steps.renumbering import renumbered
 from cutline.snapshot.node import Node
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle
 from cutline.snapshot.stored.renaming import with_present_names
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.observer import Inputs, Observer, Outputs
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History, Start
 from cutline.snapshot.testing.payload import pack, pack_rows
 from cutline.snapshot.testing.simulation.scheduler import Scheduler
@@ -75,12 +76,13 @@ class HistoryLog:
         channels where a log begins with compacted input, and where the cut was no moment.
         """
         topology = self.history.topology
-        restored = restored.numbered(subtask, topology)
+        compacted = renumbered(restored, subtask, topology)
+        restored = compacted or restored
         cut = None if origin is None else self.history.cuts[*origin, subtask]
         clock = list(self._zero if cut is None else cut.clock)
         subtask_history = SubtaskHistory(self, subtask, incarnation, self._numbers[subtask], clock)
         starts = self.history.starts
-        begins = restored.began is not None or (topology.row.divides and origin is not None)
+        begins = compacted is not None or (topology.row.divides and origin is not None)
         for channel in topology.outputs_of(subtask):
             if channel.target.node in restored.fresh_outputs or begins:
                 starts.setdefault((incarnation, channel), Start()).sent = restored.sent[channel]

@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
@@ -20,11 +21,12 @@ from cutline.snapshot.errors import ChannelError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.heap import Tier
 from cutline.snapshot.node import Node, defines
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import MarkerArrived
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.observer import JoinedObserver
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.lists import ListSink
 from cutline.snapshot.testing.simulation.history_log import SubtaskHistory

@@ -27,9 +27,10 @@ from cutline.snapshot.stored.renaming import renames
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.stored.snapshot import Snapshot
 from cutline.snapshot.stored.topology_record import topology_of_record
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskParts
+from cutline.snapshot.subtask.components import SubtaskComponents
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.observer import Observer
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.history import History
 from cutline.snapshot.testing.payload import pack
@@ -67,7 +68,7 @@ class Mutation:
 
     coordinator: type[Coordinator] = Coordinator
     fence: type[Fence] = Fence
-    machine: Callable[[SubtaskParts], SubtaskMachine] = SubtaskMachine
+    machine: Callable[[SubtaskComponents], SubtaskMachine] = SubtaskMachine
     #: makes a second observer of each subtask, beside the history; returns None for no such observer
     observer: Callable[[Subtask, int], Observer | None] = lambda subtask, incarnation: None
     #: class of workers; None: `snapshot.testing.simulation.worker.Worker`

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from cutline.barrier_runtime.cli import session
 from cutline.barrier_runtime.cli.options import all_modes
-from cutline.snapshot.plan.modes import InputLogging, Mode, MonoidClocks
+from cutline.snapshot.plan.modes import MODES, InputLogging, MonoidClocks
 from tests.barrier_runtime.invoking import invoke
 
 _JOBS = """
@@ -75,7 +74,7 @@ def lacks(graph: str) -> dict[str, list[str]]:
 def test_each_mode_has_a_line() -> None:
     """Each of the union, with its defaults. A setting has one only where it needs more."""
     modes = all_modes()
-    assert [mode.name for mode in get_args(Mode)] == [name for name in modes if ":" not in name]
+    assert [mode.name for mode in MODES] == [name for name in modes if ":" not in name]
     assert modes["inputLogging:hashes=states"] == InputLogging("states")
     assert modes["monoidClocks:clock=negotiated"] == MonoidClocks(clock="negotiated")
     found = lacks("tagged")

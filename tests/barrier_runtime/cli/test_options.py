@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import pytest
 import typer
 
 from cutline.barrier_runtime.cli import options
 from cutline.barrier_runtime.cli.options import complete_mode, mode_wish
-from cutline.snapshot.plan.modes import Deltas, InputLogging, Mode, MonoidClocks
+from cutline.snapshot.plan.modes import MODES, Deltas, InputLogging, Mode, MonoidClocks
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def test_a_wrong_text_is_refused(shelved: None, text: str, said: str) -> None:
     assert str(refused.value).startswith(f"--mode {text}: ") and said in str(refused.value)
 
 
-@pytest.mark.parametrize("mode", get_args(Mode))
+@pytest.mark.parametrize("mode", MODES)
 def test_each_mode_can_be_chosen(mode: type[Mode]) -> None:
     """As the help writes it, also a mode that is new."""
     written = options._form(mode.name)
@@ -88,7 +88,7 @@ def test_the_help_has_the_values_of_a_setting() -> None:
 
 def test_modes_and_settings_are_completed(shelved: None) -> None:
     """Modes first, behind the colon the settings of the mode, behind the equals sign values of which there are few."""
-    assert complete_mode("") == ["markers", *(each.name for each in get_args(Mode)), "shelved"]
+    assert complete_mode("") == ["markers", *(each.name for each in MODES), "shelved"]
     assert complete_mode("de") == ["deltas"]
     assert complete_mode("deltas:") == ["deltas:every=", "deltas:fullFactor="]
     assert complete_mode("shelved:folder=x,co") == ["shelved:folder=x,count=", "shelved:folder=x,copy="]

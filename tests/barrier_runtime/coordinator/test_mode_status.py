@@ -118,7 +118,6 @@ def test_records_are_shown_by_node() -> None:
     assert [tracker.fail(link), tracker.fail(link)] == [1, 2]
     tracker.note_awaiting(link, (Subtask("numbers"),), is_requested=False)
     assert records_status(tracker, None, 9.5) == {
-        "name": "channelLogs",
         "recovery": None,
         "nodes": {
             "numbers": {**NOTHING, "recordAge": 5.5},

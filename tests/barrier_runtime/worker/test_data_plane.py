@@ -9,14 +9,16 @@ from typing import Any
 from cutline import END, Context, Graph, Node, Source
 from cutline.barrier_runtime import clock
 from cutline.barrier_runtime.worker.data_plane import DataPlane
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import build
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.acts import Status
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
-from cutline.snapshot.subtask.restored import FRESH
+from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
 
 
 class _Rarely(Source):

@@ -17,10 +17,9 @@ from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.stored.contribution import SnapshotTaken
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
-from cutline.snapshot.subtask.restored import FRESH
+from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
 from cutline.snapshot.worker.restored_parts import RestoredParts
 
 LAUNCH = WorkerLaunch(

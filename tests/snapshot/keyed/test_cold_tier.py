@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,9 +16,11 @@ from cutline.snapshot.keyed.memtable import Memtable
 from cutline.snapshot.keyed.row_store import Steps, removing
 from cutline.snapshot.keyed.rows import CapturedRows
 from cutline.snapshot.keyed.segment import Segment, no_rows
+from cutline.snapshot.modes.steps.determinants import Cut, Fired
+from cutline.snapshot.modes.steps.replay import Replay
+from cutline.snapshot.modes.steps.replay_turns import ReplayTurns
 from cutline.snapshot.node import Context, Node, Source
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.subtask.replaying import Replayer
 from cutline.snapshot.testing.cold_memory import MemoryRowStore
 from tests.snapshot.hosted import Hosted, changes_of
 from tests.snapshot.keyed.cold_tiers import LateTier
@@ -325,7 +327,9 @@ def test_a_replay_frees_rows_too() -> None:
     graph = Graph("cold").add("a", _Numbers()).add("b", _Stores()).connect("a", "b", key=int)
     host = Hosted(graph, tier_of=lambda subtask: tier if subtask == Subtask("b") else LateTier())
     machine = host["b"]
-    machine._replayer = cast("Replayer", SimpleNamespace(is_possible=True))
+    machine._turns = ReplayTurns(
+        cast("Any", SimpleNamespace(replay=Replay([[Fired(0.0, None), Cut(1, (), (), ())]]))), machine._acts
+    )
     assert machine.runnable
     for key in range(2):
         host.node("b").v.updateAll([key], [key])

@@ -18,8 +18,8 @@ from cutline import Context, Graph, InputLogging, Node, NodeError, Snapshot, Sna
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.mending import compacted_input
+from cutline.snapshot.modes.steps.determinants import Began, Compacted, Read, decode_step
 from cutline.snapshot.plan.modes import ModeWish
-from cutline.snapshot.steps.determinants import Began, Compacted, Read, decode_step
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.testing.checkers import judge
 from cutline.snapshot.testing.history import History

@@ -19,10 +19,9 @@ from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.operators.aggregate import _encode_unsent
 from cutline.snapshot.operators.groups import TOTALS
-from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
-from cutline.snapshot.subtask.machine import Status
-from cutline.snapshot.subtask.restored import Restored
+from cutline.snapshot.subtask.restored import Restored, RestoredChannels
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 from tests.snapshot.operators.test_aggregate import (
     INT_MAX,

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from cutline.snapshot.channel.frame_codec import frame_of_batch, messages_of
+from cutline.snapshot.channel.message_hash import ChannelHash
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import END, Context, End, Node, Source
-from cutline.snapshot.steps.message_hash import ChannelHash
 from cutline.snapshot.subtask import input_processor
 from cutline.snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted
@@ -181,7 +181,7 @@ def test_a_replay_reads_each_waiting_frame_once(monkeypatch: pytest.MonkeyPatch)
     for _ in range(12):
         hosted["a"].run(0.0, 2)
         hosted.seal_and_carry("a", "b")
-    [channel] = hosted["b"].parts.inputs
+    [channel] = hosted["b"].core.inputs
     channel.hash = ChannelHash()
     frames, last = list(channel.end.frames()), channel.end.arrived
     assert len(frames) == 12

@@ -14,11 +14,10 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.node import Context, Node, Source
 from cutline.snapshot.stored.contribution import SnapshotTaken
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import Report, SnapshotFailed
-from cutline.snapshot.subtask.restored import Restored
+from cutline.snapshot.subtask.restored import Restored, RestoredChannels
 from cutline.snapshot.subtask.strand import ChangeCaptured, RowsCaptured
 from tests.snapshot.hosted import Hosted, changes_of, only, state_of
 from tests.snapshot.keyed.keyed_subtask import encoded

@@ -14,6 +14,7 @@ from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import END, Context, End, Node, Source
 from cutline.snapshot.stored.node_state import NodeState
+from cutline.snapshot.subtask.acts import Acts, Status
 from cutline.snapshot.subtask.events import (
     MarkerArrived,
     MinSnapshotIdRaised,
@@ -23,7 +24,6 @@ from cutline.snapshot.subtask.events import (
     Started,
 )
 from cutline.snapshot.subtask.limits import SubtaskLimits
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
 from cutline.snapshot.subtask.reports import (
     AlignmentStarted,
     PublicationHandled,
@@ -172,10 +172,10 @@ def test_a_requested_snapshot_records_right_after_the_handler() -> None:
 def test_without_the_wait_a_requested_snapshot_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 3.1, taken away: a subtask that goes on is not where the handler asked."""
 
-    def ask_and_go_on(self: SubtaskMachine) -> None:
-        self._reports.append(SnapshotAsked(self.subtask))
+    def ask_and_go_on(self: Acts) -> None:
+        self.reports.append(SnapshotAsked(self.core.subtask))
 
-    monkeypatch.setattr(SubtaskMachine, "_ask_snapshot", ask_and_go_on)
+    monkeypatch.setattr(Acts, "ask_snapshot", ask_and_go_on)
     with pytest.raises((AssertionError, ValueError)):
         asked(fed(Recorder(), "x", "ask", "y"))
 

@@ -13,9 +13,8 @@ from cutline.snapshot.errors import GraphError, NodeError
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import Context, Node, Sink
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
-from cutline.snapshot.subtask.restored import Restored
+from cutline.snapshot.subtask.restored import Restored, RestoredChannels
 from cutline.testing import ListSink, ListSource, Simulator
 from tests.snapshot.hosted import Hosted, taken, values
 from tests.snapshot.subtask.test_input_processor import Feed, ran

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cutline import Graph
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.channel.frame_codec import encoded_frame
@@ -17,7 +18,8 @@ from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
-from cutline.snapshot.subtask.assembly import SubtaskEnvironment, SubtaskParts, assemble
+from cutline.snapshot.subtask.components import SubtaskComponents
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.testing.exploration.fingerprint import fingerprint
 from cutline.snapshot.testing.lists import ListSink, ListSource
@@ -32,7 +34,7 @@ _DOORS = ("restore", "step", "deliver", "run", "handle_next", "poll_next", "fire
 class Logged(SubtaskMachine):
     """Keeps what came through each door, and what was taken of its outputs."""
 
-    def __init__(self, parts: SubtaskParts) -> None:
+    def __init__(self, parts: SubtaskComponents) -> None:
         super().__init__(parts)
         self.log: list[tuple[str, tuple[Any, ...]]] = []
         self.taken: list[AnyFrame | Marker | None] = []
@@ -93,7 +95,7 @@ def test_a_log_replays(seed: int, alignment: Any, monkeypatch: pytest.MonkeyPatc
 
     def twice(
         subtask: Subtask, compiled: CompiledGraph, environment: SubtaskEnvironment, channels: Any
-    ) -> SubtaskParts:
+    ) -> SubtaskComponents:
         unobserved = replace(environment, observer_of=lambda _: None)
         fresh = SubtaskMachine(assemble(subtask, compiled, unobserved, channels))
         machines.append((Logged(assemble(subtask, compiled, environment, channels)), fresh))

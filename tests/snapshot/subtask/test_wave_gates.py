@@ -12,10 +12,9 @@ from cutline import Context, Graph, Node, Source
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.events import Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.subtask.restored import FRESH
+from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
 from cutline.snapshot.subtask.wave_gates import WaveGates
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.sample import flat, values
@@ -33,7 +32,7 @@ def test_lower_waves_pass_first() -> None:
     """A channel waits while another channel of its edge has a lower wave; then both pass."""
     one, other = receiver("a", 0, 3, ((1, 1), (3, 2))), receiver("a", 1, 2, ((2, 1),))
     gates = WaveGates([one, other])
-    assert gates
+    assert gates.edges
     assert gates.may_take(one) and gates.may_take(other)
     one.advance(1)
     assert not gates.may_take(one) and gates.may_take(other)
@@ -41,7 +40,7 @@ def test_lower_waves_pass_first() -> None:
     assert gates.may_take(one) and not gates.may_take(other), "what the network brings is behind all waves"
     one.advance(2)
     assert gates.may_take(one) and gates.may_take(other)
-    assert not gates, "an edge without waves costs nothing"
+    assert not gates.edges, "an edge without waves costs nothing"
 
 
 def test_an_edge_waits_for_itself_only() -> None:

@@ -14,6 +14,7 @@ from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.frame import Frame, PayloadKind
 from cutline.snapshot.channel.output_buffer import OutputBuffer
 from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.subtask.acts import Acts, Status
 from cutline.snapshot.subtask.events import (
     ControlEvent,
     DiscardRecording,
@@ -24,7 +25,7 @@ from cutline.snapshot.subtask.events import (
     MinSnapshotIdRaised,
     SnapshotRequested,
 )
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
+from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.recorder import Recorder
 
 Patch = pytest.MonkeyPatch
@@ -128,16 +129,16 @@ def _record_no_ends(patch: Patch) -> None:
 
 def closed_on_arrival(patch: Patch) -> None:
     """A channel is closed when its end arrives, not when it is processed."""
-    deliver, ended = SubtaskMachine.deliver, SubtaskMachine._input_ended
+    deliver, ended = SubtaskMachine.deliver, Acts.input_ended
 
     def mutant(self: SubtaskMachine, channel: ChannelId, frame: Frame) -> None:
         deliver(self, channel, frame)
         if isinstance(frame, Frame) and frame.kind is PayloadKind.END:
-            ended(self, channel)
-            self._end_if_over()
+            ended(self._acts, channel)
+            self._acts.end_if_over()
 
     patch.setattr(SubtaskMachine, "deliver", mutant)
-    patch.setattr(SubtaskMachine, "_input_ended", lambda self, channel: None)
+    patch.setattr(Acts, "input_ended", lambda self, channel: None)
 
 
 def finished_subtask_is_gone(patch: Patch) -> None:
@@ -155,8 +156,8 @@ def on_start_after_a_marker(patch: Patch) -> None:
     late: list[tuple[SubtaskMachine, Callable[[], None]]] = []
 
     def started(self: SubtaskMachine) -> None:
-        if self.status is Status.RESTORED and self._is_fresh and self._exhausted:
-            self.status = Status.RUNNING
+        if self.status is Status.RESTORED and self._is_fresh and self._acts.exhausted:
+            self._acts.status = Status.RUNNING
             late.append((self, lambda: start(self)))
         else:
             start(self)
@@ -165,7 +166,7 @@ def on_start_after_a_marker(patch: Patch) -> None:
         for machine, begin in list(late):
             if machine is self:
                 late.remove((machine, begin))
-                self.status = Status.RESTORED
+                self._acts.status = Status.RESTORED
                 begin()
         return run(self, now, limit)
 

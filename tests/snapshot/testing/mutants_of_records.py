@@ -15,6 +15,7 @@ from cutline.snapshot.coordinator.record_tracker import RecordTracker
 from cutline.snapshot.independent.composed_cut import ChannelState
 from cutline.snapshot.independent.record_files import RecordFiles
 from cutline.snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
+from cutline.snapshot.modes.records.recording import IndependentRecording
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.history import Claim
@@ -22,7 +23,6 @@ from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.memory_files import MemoryFiles
 from cutline.snapshot.stored.part import decode_frames
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.subtask.independent_recording import IndependentRecording
 
 Patch = pytest.MonkeyPatch
 
@@ -48,14 +48,14 @@ def messages_in_a_second_write(patch: Patch) -> None:
 
 
 def messages_of_a_failed_record_forgotten(patch: Patch) -> None:
-    taken = IndependentRecording.taken
+    record = IndependentRecording.record
 
     def mutant(self: IndependentRecording, *args: Any) -> Any:
-        found = taken(self, *args)
+        found = record(self, *args)
         self.stored()
         return found
 
-    patch.setattr(IndependentRecording, "taken", mutant)
+    patch.setattr(IndependentRecording, "record", mutant)
 
 
 # ---------------------------------------------------------------- 14.2: receivers wait for their senders

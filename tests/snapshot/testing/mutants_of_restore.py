@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from cutline.snapshot import assembly
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.output_buffer import OutputBuffer
-from cutline.snapshot.subtask import assembly as subtask_parts
-from cutline.snapshot.subtask.assembly import RestoredChannels
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.subtask.two_phase import PreparedOutput
 
 Patch = pytest.MonkeyPatch
@@ -30,7 +30,7 @@ def restored_messages_not_recorded(patch: Patch) -> None:
 
 
 def restored_messages_dropped(patch: Patch) -> None:
-    assemble = subtask_parts.assemble
+    assemble = assembly.assemble
 
     def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
         processed = {**restored.processed, **{c: frames[-1].last for c, frames in restored.frames.items()}}

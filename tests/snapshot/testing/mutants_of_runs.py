@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.rerouting import ReroutedCount
 from cutline.snapshot.coordinator import recovery
 from cutline.snapshot.coordinator.deployment import Deployment, DeploymentResult
@@ -20,9 +21,9 @@ from cutline.snapshot.culprit import Culprit
 from cutline.snapshot.stored.contribution import parts_of
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.part import Handle, Part
-from cutline.snapshot.subtask.assembly import RestoredChannels, assemble
 from cutline.snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.testing.simulation.worker import Worker
 from cutline.snapshot.testing.steps import Store
 from cutline.snapshot.worker.upload_batcher import PendingUpload

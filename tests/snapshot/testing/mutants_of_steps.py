@@ -13,18 +13,19 @@ from cutline.snapshot.coordinator.run_state import Phase
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.modes.steps.determinants import Cut, Entry, Took
 from cutline.snapshot.modes.steps.ledger import StepLedger
-from cutline.snapshot.steps.determinants import Cut, Entry, Took
-from cutline.snapshot.steps.step_log import StepLog
+from cutline.snapshot.modes.steps.replay_turns import ReplayTurns
+from cutline.snapshot.modes.steps.step_log import StepLog
+from cutline.snapshot.modes.steps.stepping import Stepping
 from cutline.snapshot.stored import run_store
 from cutline.snapshot.stored.certificate import StepBase
 from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.subtask.acts import Acts
 from cutline.snapshot.subtask.events import ControlEvent, SnapshotRequested
 from cutline.snapshot.subtask.input_processor import InputProcessor
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.subtask.replaying import Replayer
-from cutline.snapshot.subtask.stepping import Stepping
 from cutline.snapshot.subtask.strand import StepCaptured, Strand
 from cutline.snapshot.subtask.two_phase import PreparedOutput
 from cutline.snapshot.worker import generations
@@ -54,7 +55,7 @@ def output_ahead_of_the_manifest(patch: Patch) -> None:
 
 
 def sinks_handle_again(patch: Patch) -> None:
-    patch.setattr(Replayer, "_drop", lambda self, channel, limit: self._calls.take_head(channel, limit))
+    patch.setattr(ReplayTurns, "_drop", lambda self, channel, limit: self._acts.take_head(channel, limit))
 
 
 def later_time_of_rows(patch: Patch) -> None:
@@ -76,7 +77,7 @@ def cuts_in_a_replay(patch: Patch) -> None:
         return result
 
     def obey(self: SubtaskMachine, event: ControlEvent, now: float) -> None:
-        if isinstance(event, SnapshotRequested) and self._replayer is not None:
+        if isinstance(event, SnapshotRequested) and isinstance(self._turns, ReplayTurns):
             self.snapshotter.step(event)
         else:
             step(self, event, now)
@@ -99,12 +100,11 @@ def last_run_dropped(patch: Patch) -> None:
 
 
 def clock_goes_on(patch: Patch) -> None:
-    def tick(self: SubtaskMachine, now: float) -> None:
-        if self._replayer is not None:
-            self._replayer.host_now = now
-        self.context.now = max(self.context.now, now)
+    def tick(self: ReplayTurns, now: float) -> None:
+        self._host_now = now
+        self._context.now = max(self._context.now, now)
 
-    patch.setattr(SubtaskMachine, "_tick", tick)
+    patch.setattr(ReplayTurns, "tick", tick)
 
 
 def lists_not_cut_again(patch: Patch) -> None:
@@ -131,12 +131,12 @@ def end_not_logged(patch: Patch) -> None:
 
 
 def end_not_repeated(patch: Patch) -> None:
-    patch.setattr(SubtaskMachine, "_input_ended", _only_outside_a_replay(SubtaskMachine._input_ended))
+    patch.setattr(Acts, "input_ended", _only_outside_a_replay(Acts.input_ended))
 
 
 def _only_outside_a_replay(rule: Any) -> Any:
-    def mutant(self: SubtaskMachine, *args: Any) -> None:
-        if self._replayer is None:
+    def mutant(self: Acts, *args: Any) -> None:
+        if self.listeners:  # in a replay, nothing is logged
             rule(self, *args)
 
     return mutant

@@ -19,16 +19,17 @@ from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.clocks.epoch_assigner import EpochAssigner
+from cutline.snapshot.modes.clocks.slice_assigner import SliceAssigner
+from cutline.snapshot.modes.totals.difference_gate import DifferenceGate, HeldDifferences
 from cutline.snapshot.modes.totals.ledger import TotalsLedger, TotalsTask, WriteTotals
 from cutline.snapshot.modes.totals.store_calls import StoreCalls
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan import compiled_graph
-from cutline.snapshot.subtask.difference_gate import DifferenceGate, HeldDifferences
-from cutline.snapshot.subtask.epochs import Epochs
+from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
-from cutline.snapshot.subtask.machine import Status, SubtaskMachine
-from cutline.snapshot.subtask.positions import Positions
+from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.recorder import Phase, Recorder
 from cutline.snapshot.subtask.strand import DifferenceCaptured
 from cutline.snapshot.testing.simulation import totals
@@ -232,12 +233,12 @@ def old_claim_writes(patch: Patch) -> None:
 
 
 def newest_epoch_of_a_relay(patch: Patch) -> None:
-    rule = Epochs._pass_on
-    patch.setattr(Epochs, "_pass_on", lambda self, stamp: rule(self, max(stamp, self._stamp)))
+    rule = EpochAssigner._pass_on
+    patch.setattr(EpochAssigner, "_pass_on", lambda self, stamp: rule(self, max(stamp, self._stamp)))
 
 
 def source_goes_on_in_its_epoch(patch: Patch) -> None:
-    patch.setattr(Epochs, "begin", lambda self, snapshot_id: None)
+    patch.setattr(EpochAssigner, "begin", lambda self, snapshot_id: None)
 
 
 def forwarded_at_the_first_input(patch: Patch) -> None:
@@ -277,36 +278,36 @@ def one_difference(patch: Patch) -> None:
 
 
 def all_messages_counted_at_one_end(patch: Patch) -> None:
-    received = Epochs.received
-    patch.setattr(Epochs, "received", lambda self, channel, snapshot_id: received(self, channel, 1 << 62))
+    received = EpochAssigner.received
+    patch.setattr(EpochAssigner, "received", lambda self, channel, snapshot_id: received(self, channel, 1 << 62))
 
 
 def all_messages_counted_at_both_ends(patch: Patch) -> None:
     all_messages_counted_at_one_end(patch)
-    sent = Epochs.sent
-    patch.setattr(Epochs, "sent", lambda self, channel, snapshot_id: sent(self, channel, 1 << 62))
+    sent = EpochAssigner.sent
+    patch.setattr(EpochAssigner, "sent", lambda self, channel, snapshot_id: sent(self, channel, 1 << 62))
 
 
 def end_has_the_last_stamp(patch: Patch) -> None:
-    patch.setattr(Epochs, "stamp_end", lambda self: None)
+    patch.setattr(EpochAssigner, "stream_ends", lambda self: None)
 
 
 def messages_of_on_end_have_the_last_stamp(patch: Patch) -> None:
-    def mutant(self: Epochs, end: ChannelReceiver, frame: AnyFrame) -> None:
-        self.enter(end, frame)
-        self.handled(end.channel, 1)
+    def mutant(self: EpochAssigner, end: ChannelReceiver, frame: AnyFrame) -> None:
+        self.slice_begins(end, frame, 1)
+        self._received[end.channel].add(self._epoch, 1)
         self._ends[end.channel] = self._epoch
 
-    patch.setattr(Epochs, "input_ended", mutant)
+    patch.setattr(EpochAssigner, "input_ended", mutant)
 
 
 def ended_in_all_snapshots(patch: Patch) -> None:
     """A subtask counts as ended as soon as it has ended."""
-    patch.setattr(Epochs, "is_over", lambda self, snapshot_id: True)
+    patch.setattr(EpochAssigner, "is_over", lambda self, snapshot_id: True)
 
 
 def inputs_ended_in_all_snapshots(patch: Patch) -> None:
-    patch.setattr(Epochs, "had_ended", lambda self, channel, snapshot_id: True)
+    patch.setattr(EpochAssigner, "had_ended", lambda self, channel, snapshot_id: True)
 
 
 def no_markers_of_ended_subtasks(patch: Patch) -> None:
@@ -353,24 +354,24 @@ def aborted_difference_closes_the_gate(patch: Patch) -> None:
 
 def messages_taken_before_the_announcement(patch: Patch) -> None:
     """An aggregate answers, and goes on."""
-    rule = Positions.ask
+    rule = SliceAssigner.ask
 
-    def mutant(self: Positions, snapshot_id: int) -> Numbers:
+    def mutant(self: SliceAssigner, snapshot_id: int) -> Numbers:
         seen = rule(self, snapshot_id)
         self._resume()
         return seen
 
-    patch.setattr(Positions, "ask", mutant)
+    patch.setattr(SliceAssigner, "ask", mutant)
 
 
 def inclusive_answers(patch: Patch) -> None:
     """An answer has the last slice that was seen, and not the next one."""
-    rule = Positions.ask
+    rule = SliceAssigner.ask
 
-    def mutant(self: Positions, snapshot_id: int) -> Numbers:
+    def mutant(self: SliceAssigner, snapshot_id: int) -> Numbers:
         return tuple((partition, number - 1) for partition, number in rule(self, snapshot_id))
 
-    patch.setattr(Positions, "ask", mutant)
+    patch.setattr(SliceAssigner, "ask", mutant)
 
 
 def lowest_answer(patch: Patch) -> None:
@@ -405,36 +406,36 @@ def one_ended_aggregate_ends_all(patch: Patch) -> None:
 
 
 def slice_at_the_clock_below_it(patch: Patch) -> None:
-    rule = Positions._epoch_of
+    rule = SliceAssigner._epoch_of
 
-    def mutant(self: Positions, position: Position) -> int:
+    def mutant(self: SliceAssigner, position: Position) -> int:
         partition, number = position
         return rule(self, position if number >= 1 << 62 else (partition, number - 1))
 
-    patch.setattr(Positions, "_epoch_of", mutant)
+    patch.setattr(SliceAssigner, "_epoch_of", mutant)
 
 
 def source_has_what_it_has_read(patch: Patch) -> None:
-    patch.setattr(Positions, "state_at", lambda self, snapshot_id, state: state)
+    patch.setattr(SliceAssigner, "state_at", lambda self, snapshot_id, state: state)
 
 
 def ended_below_any_clock(patch: Patch) -> None:
     """A subtask has ended in a snapshot as soon as it has ended."""
-    patch.setattr(Positions, "had_ended", lambda self, channel, snapshot_id: True)
-    patch.setattr(Positions, "is_over", lambda self, snapshot_id: True)
+    patch.setattr(SliceAssigner, "had_ended", lambda self, channel, snapshot_id: True)
+    patch.setattr(SliceAssigner, "is_over", lambda self, snapshot_id: True)
 
 
 def messages_of_on_end_below_any_clock(patch: Patch) -> None:
-    patch.setattr(Positions, "input_ended", lambda self, end, frame: None)
+    patch.setattr(SliceAssigner, "input_ended", lambda self, end, frame: None)
 
 
 def gates_stay_closed(patch: Patch) -> None:
     """A round without all answers opens no gate."""
-    rule = Positions.settle
+    rule = SliceAssigner.settle
 
-    def mutant(self: Positions, min_snapshot_id: int) -> None:
+    def mutant(self: SliceAssigner, min_snapshot_id: int) -> None:
         asked, self._asked = self._asked, 0
         rule(self, min_snapshot_id)
         self._asked = asked
 
-    patch.setattr(Positions, "settle", mutant)
+    patch.setattr(SliceAssigner, "settle", mutant)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from cutline import END, Context, Graph, Node, ReplayableSource, keyGroup
-from cutline.snapshot.steps.determinants import decode_step
+from cutline.snapshot.modes.steps.determinants import decode_step
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.stored.part import decode_part
 from cutline.snapshot.testing.history import History

@@ -12,7 +12,7 @@ from cutline import END, Context, Graph, Node, Source
 from cutline.snapshot.keyed.heap import HeapTier, Tier
 from cutline.snapshot.keyed.rows import DirtyRows
 from cutline.snapshot.node import End
-from cutline.snapshot.subtask.assembly import SubtaskEnvironment
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.testing.simulation import host
 from cutline.testing import ListSink, ListSource, Simulator, checkRecovery
 from tests.run_size import scaled

@@ -20,8 +20,8 @@ import pytest
 from cutline import Context, Deltas, Graph, InputLogging, KeyedAggregate, Node, Subtask
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.modes.steps.determinants import Cut, Took
 from cutline.snapshot.plan.modes import Mode, ModeWish
-from cutline.snapshot.steps.determinants import Cut, Took
 from cutline.snapshot.testing.checkers import judge
 from cutline.snapshot.testing.history import History
 from cutline.snapshot.testing.payload import unpack

@@ -15,7 +15,7 @@ import pytest
 
 from cutline.snapshot.keyed.heap import HeapTier, Tier
 from cutline.snapshot.plan.topology import Partitioning
-from cutline.snapshot.subtask.assembly import SubtaskEnvironment
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.testing.simulation import host
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.keyed.cold_tiers import LateTier

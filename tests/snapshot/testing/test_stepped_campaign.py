@@ -13,8 +13,8 @@ import pytest
 from cutline import Context, Deltas, Graph, InputLogging, Node
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.modes.steps.determinants import Cut, Fired, Took, TookTogether, decode_step
 from cutline.snapshot.plan.modes import Mode, content, row_of
-from cutline.snapshot.steps.determinants import Cut, Fired, Took, TookTogether, decode_step
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.stored.part import decode_part

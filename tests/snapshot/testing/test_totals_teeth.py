@@ -15,9 +15,12 @@ from typing import ClassVar
 import pytest
 
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.totals.difference_gate import DifferenceGate, gate_of
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
-from cutline.snapshot.subtask.input_processor import InputProcessor
+from cutline.snapshot.subtask.components import SubtaskComponents
+from cutline.snapshot.subtask.listener import Listener
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.testing.checkers import CheckFailed
 from cutline.snapshot.testing.simulator import Impossible, Mutation
@@ -110,20 +113,26 @@ def _is_late(step: Step) -> bool:
     return isinstance(step, Receive) and step.process % 4 == 3
 
 
-class _Bounded(SubtaskMachine):
-    """An aggregate whose bytes are checked after each slice of messages."""
+class _Bound(Listener):
+    """Checks the bytes of an aggregate after each slice of messages."""
 
     is_checked: ClassVar[bool] = False
 
-    def _take_head(self, channel: InputProcessor, limit: int) -> int:
-        done = super()._take_head(channel, limit)
-        if self.is_checked:
-            assert isinstance(self.node, PersistentAggregate)
-            assert self.parts.gate is not None
-            held = self.node.held_bytes + self.parts.gate.held.size
-            if held > _LITTLE.memory + _SLACK_BYTES:
-                raise CheckFailed("memory", f"{self.subtask} holds {held} bytes")
-        return done
+    def __init__(self, subtask: Subtask, node: PersistentAggregate, gate: DifferenceGate) -> None:
+        self._subtask, self._node, self._gate = subtask, node, gate
+
+    def slice_handled(self, channel: ChannelId, count: int, *, together: bool) -> None:
+        held = self._node.held_bytes + self._gate.held.size
+        if self.is_checked and held > _LITTLE.memory + _SLACK_BYTES:
+            raise CheckFailed("memory", f"{self._subtask} holds {held} bytes")
+
+
+def _bounded_machine(components: SubtaskComponents) -> SubtaskMachine:
+    core, gate = components.core, gate_of(components)
+    if gate is not None:
+        assert isinstance(core.node, PersistentAggregate)
+        components.listeners += (_Bound(core.subtask, core.node, gate),)
+    return SubtaskMachine(components)
 
 
 def _bounded(seed: int) -> None:
@@ -132,23 +141,23 @@ def _bounded(seed: int) -> None:
     A source sends when all else is done, because what is ahead of a marker has to be taken. That is much when the store
     is back.
     """
-    _Bounded.is_checked = True
+    _Bound.is_checked = True
     chance, is_away = Random(seed), seed % 2 == 1
     shape = Shape({"in": {"a": 60}}, (), {"sums": 1}, most=1)
     simulator = Simulator(
         shape.graph(), [], mode=_LITTLE, snapshotInterval=0.05 if is_away else None,
-        mutation=Mutation(machine=_Bounded),
+        mutation=Mutation(machine=_bounded_machine),
     )  # fmt: skip
     simulator.take(Poll("in"))
     for step in range(6_000):
         if is_away and step in (0, 1_500):
             simulator.take(LoseTotals("sums", calls=0 if step else 100_000, happen=0))
-            _Bounded.is_checked = not step
+            _Bound.is_checked = not step
         if not (possible := simulator.possible()):
             break
         others = [each for each in possible[:-1] if not isinstance(each, Poll)]
         simulator.take(chance.choice(others if others and chance.randrange(20) else [possible[0], Tick(0.01)]))
-    _Bounded.is_checked = False
+    _Bound.is_checked = False
     demand(simulator.finish(), shape)
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from cutline import Context, Graph, Node, Source
-from cutline.snapshot.assembly import ledgers_of
+from cutline.snapshot.assembly import assemble, ledgers_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import (
     Connect,
@@ -22,9 +22,10 @@ from cutline.snapshot.coordinator.control import (
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.node import END
 from cutline.snapshot.plan.compiled_graph import build
-from cutline.snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.worker.events import (
     CoordinatorMessageReceived,
     Effect,

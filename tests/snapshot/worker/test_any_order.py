@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.errors import ChannelError, NodeError
-from cutline.snapshot.subtask.assembly import RestoredChannels
+from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.worker import events
 from cutline.snapshot.worker.events import Stage
 from cutline.snapshot.worker.restored_parts import RestoredParts

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.totals.difference_gate import HeldDifferences
 from cutline.snapshot.modes.totals.ledger import CommitTotals, TotalsLedger, TotalsTask, WriteTotals
 from cutline.snapshot.modes.totals.store_calls import StoreCalls, opening
 from cutline.snapshot.operators.aggregate_store import StoreClaim
 from cutline.snapshot.operators.monoids import Count
-from cutline.snapshot.subtask.difference_gate import HeldDifferences
 from cutline.snapshot.subtask.strand import DifferenceCaptured
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from tests.snapshot.testing.totalled import Multiset

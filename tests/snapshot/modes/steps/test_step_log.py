@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cutline.snapshot.errors import SnapshotCorrupt
-from cutline.snapshot.steps.determinants import (
+from cutline.snapshot.modes.steps.determinants import (
     At,
     Began,
     Compacted,
@@ -26,8 +26,8 @@ from cutline.snapshot.steps.determinants import (
     decode_step,
     encode_step,
 )
-from cutline.snapshot.steps.replay import Replay
-from cutline.snapshot.steps.step_log import StepLog
+from cutline.snapshot.modes.steps.replay import Replay
+from cutline.snapshot.modes.steps.step_log import StepLog
 
 CUT = Cut(7, (3, 4), (5,), ((b"12345678", b"abcdefgh"),))
 

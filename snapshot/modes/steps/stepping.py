@@ -7,28 +7,28 @@ next step is sent before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.message_hash import ChannelHash, NamedHash
 from cutline.snapshot.errors import RestoreRefused
-from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.steps.determinants import At, Began, Cut, Opened, Started, decode_step
-from cutline.snapshot.steps.message_hash import ChannelHash, NamedHash
-from cutline.snapshot.steps.replay import Replay
-from cutline.snapshot.steps.step_log import StepLog
+from cutline.snapshot.ids import ChannelId
+from cutline.snapshot.modes.steps.determinants import At, Began, Cut, Opened, Started, decode_step
+from cutline.snapshot.modes.steps.replay import Replay
+from cutline.snapshot.modes.steps.state_hashes import StateHasher, StateHashes
+from cutline.snapshot.modes.steps.step_log import StepLog
+from cutline.snapshot.node import END, defines
+from cutline.snapshot.replayable_source import ReplayableSource
 from cutline.snapshot.stored.own_changes import OwnChange
-from cutline.snapshot.subtask.strand import StepCaptured
+from cutline.snapshot.subtask.core import SubtaskCore
+from cutline.snapshot.subtask.strand import StepCaptured, Strand, SubtaskCut
+from cutline.snapshot.subtask.subtask_log import SubtaskLog
 
 if TYPE_CHECKING:
-    from cutline.snapshot.channel.channel_sender import ChannelSender
-    from cutline.snapshot.channel.output_buffer import Spill
-    from cutline.snapshot.plan.modes import ModeRow
-    from cutline.snapshot.subtask.context import SubtaskContext
-    from cutline.snapshot.subtask.input_processor import InputProcessor
-
-#: (name, hash) of each part of a subtask's state.
-StateHashes = tuple[tuple[str, bytes], ...]
+    from cutline.snapshot.channel.channel_receiver import ChannelReceiver
+    from cutline.snapshot.channel.object_frame import AnyFrame
+    from cutline.snapshot.plan.modes import CutContent
+    from cutline.snapshot.subtask.restored import Restored
 
 E = TypeVar("E", Opened, Started)
 
@@ -40,79 +40,66 @@ _BEGINNING: Final = 0
 SPILLED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Stepping:
+class Stepping(SubtaskLog):
     """The steps of one subtask.
 
     Parameters
     ----------
-    subtask : Subtask
-    context : SubtaskContext
-    codec : Codec
-    inputs : sequence of InputProcessor
-    outputs : mapping of ChannelId to ChannelSender
-    row : ModeRow
-    keeps_state : bool
-        Whether each snapshot stores the subtask's state, as of a sink. A replay then only drops its messages.
-    spill_of : callable
-        Returns the spill file of an output channel, for a replay.
+    core : SubtaskCore
     """
 
-    def __init__(
-        self,
-        subtask: Subtask,
-        context: SubtaskContext,
-        codec: Codec,
-        inputs: Sequence[InputProcessor],
-        outputs: Mapping[ChannelId, ChannelSender],
-        *,
-        row: ModeRow,
-        keeps_state: bool,
-        spill_of: Callable[[ChannelId], Spill | None],
-    ) -> None:
-        self.keeps_state = keeps_state
+    strand: ClassVar = Strand.STEPS
+
+    def __init__(self, core: SubtaskCore) -> None:
+        #: whether each snapshot stores the subtask's state, as of a sink. A replay then only drops its messages
+        self.keeps_state = core.is_sink
         self.log = StepLog()
-        #: run that began the log
-        self.run = context.run
+        self.run = core.context.run
         #: what is to be repeated, or None while nothing is
         self.replay: Replay | None = None
-        self.inputs = tuple(inputs)
-        self._places = {each.end.channel: place for place, each in enumerate(inputs)}
-        self._subtask = subtask
-        self._context = context
-        self._codec = codec
-        self._outputs = outputs
-        self._row = row
-        self._spill_of = spill_of
+        self.inputs = core.inputs
+        self._places = {each.end.channel: place for place, each in enumerate(core.inputs)}
+        self._core = core
+        self._subtask = core.subtask
+        self._context = core.context
+        self._codec = core.codec
+        self._outputs = core.outputs
+        #: None where cuts have no hashes of the subtask's state
+        self._hasher = StateHasher(core) if core.topology.row.hashes_states and not self.keeps_state else None
         #: whether the next step begins the log
         self._is_first = True
-        for each in inputs:
+        for each in core.inputs:
             each.hash = ChannelHash()
 
-    @property
-    def hashes_states(self) -> bool:
-        """Whether each cut has hashes of the subtask's state."""
-        return self._row.hashes_states and not self.keeps_state
+    def hashes(self, snapshot_id: int) -> StateHashes | None:
+        """Return what a cut of the snapshot logs of the state now, or None where the mode asks for no hashes."""
+        return None if self._hasher is None else self._hasher.hashes(snapshot_id)
 
     # ---------------------------------------------------------------- logging
 
-    @property
-    def is_logging(self) -> bool:
-        """Return whether events are logged now. Those of a replay are in the log already."""
-        return self.replay is None
-
-    def begin(self) -> None:
-        """Begin the log of a fresh subtask, ahead of its `open`."""
-        if not self.keeps_state:
+    def restoring(self, restored: Restored) -> None:
+        """Hold a restored log, or begin that of a fresh subtask, before its `open`."""
+        if restored.steps:
+            self._hold(restored.steps, restored.base)
+            if restored.state is not None:
+                self._context.now = 0.0  # the state has the time, and rows of that time have not expired
+        elif restored.state is None and not self.keeps_state:
             self._seed(_BEGINNING)
+            assert self.run is not None
             self.log.opened(self.run, self._context.now)
 
     def go_on(self, run: str, snapshot_id: int) -> None:
-        """Go on behind restored state. `run` began the log of the steps up to the state of `snapshot_id`."""
+        """Go on after restored state. `run` began the log of the steps up to the state of `snapshot_id`."""
         self.run = run
         if not self.keeps_state:
             self._seed(snapshot_id)
 
-    def start(self) -> None:
+    def opened(self) -> None:
+        """Compare the node's attributes from now on, where states have hashes, because a replay calls `open` too."""
+        if self._hasher is not None:
+            self._core.lost_state.opened()
+
+    def started(self) -> None:
         """Log that a fresh node is started, or repeat what came before, ahead of its `onStart`."""
         if self.keeps_state:
             return
@@ -121,39 +108,56 @@ class Stepping:
         else:
             self._reach(Started)
 
-    def took(self, channel: ChannelId, count: int, *, together: bool) -> None:
-        """Log messages that were handled, or the end of a stream."""
-        if self.replay is None:
-            took = self.log.took_together if together else self.log.took
-            took(self._places[channel], count, self._context.now)
+    def slice_handled(self, channel: ChannelId, count: int, *, together: bool) -> None:
+        """Log messages that were handled."""
+        took = self.log.took_together if together else self.log.took
+        took(self._places[channel], count, self._context.now)
 
-    def fired(self, at: float, key: Any, *, has_key: bool) -> None:
-        """Log a timer that fired."""
+    def input_ended(self, end: ChannelReceiver, frame: AnyFrame) -> None:
+        """Log the end of a stream."""
+        self.log.took(self._places[end.channel], 1, self._context.now)
+
+    def timer_fires(self, at: float, key: Any, *, has_key: bool) -> None:
+        """Log a timer that fires."""
         self.log.fired(at, self._codec.encode(key) if has_key else None, self._context.now)
 
-    def read(self, read: tuple[str, Any]) -> None:
-        """Log a slice that a source has read."""
-        partition, stop = read
-        self.log.read(partition, self._codec.encode(stop), self._context.now)
+    def polled(self, wait: object) -> None:
+        """Log a slice that a source has read, and its end."""
+        source = self._core.node
+        assert isinstance(source, ReplayableSource)
+        if source.last_read is not None:
+            partition, stop = source.last_read
+            self.log.read(partition, self._codec.encode(stop), self._context.now)
+        if wait is END:
+            self.log.exhausted(self._context.now)
+
+    def published(self, snapshot_id: int) -> None:
+        """Log a publication that the node takes."""
+        if defines(self._core.node, "onPublished"):
+            self.log.published(snapshot_id, self._context.now)
 
     def compacted(self, partition: str, stop: Any, messages: list[Any]) -> None:
         """Log messages that a source has sent in the place of a partition up to `stop`."""
         encode = self._codec.encode
         self.log.compacted(partition, encode(stop), encode(messages), self._context.now)
 
-    def captured(self, snapshot_id: int, states: StateHashes | None, *, is_base: bool) -> StepCaptured:
-        """End the step at the cut of a snapshot, and return it.
+    # ---------------------------------------------------------------- cuts
 
-        `is_base` says whether the snapshot has the state of all subtasks, so that later logs go on after it.
-        """
-        cut = self._cut(snapshot_id, states)
+    def holds(self, content: CutContent) -> bool:
+        """Return True, because each cut ends a step."""
+        return True
+
+    def capture(self, cut: SubtaskCut) -> StepCaptured:
+        """End the step at a cut, and return it."""
+        states = self.hashes(cut.snapshot_id)
+        end = self._cut(cut.snapshot_id, states)
         if states is not None:
             self.log.at(self._context.now)
-        step = OwnChange(self._is_first, (self.log.cut(cut),))
+        step = OwnChange(self._is_first, (self.log.cut(end),))
         self._is_first = False
         if not self.keeps_state:
-            self._seed(snapshot_id)
-        return StepCaptured(step, is_base, cut.sent, cut.processed)
+            self._seed(cut.snapshot_id)
+        return StepCaptured(step, cut.content.is_base, end.sent, end.processed)
 
     def _cut(self, snapshot_id: int, states: StateHashes | None) -> Cut:
         return Cut(
@@ -170,7 +174,7 @@ class Stepping:
 
     # ---------------------------------------------------------------- replay
 
-    def restore(self, steps: Sequence[memoryview], behind: int | None) -> None:
+    def _hold(self, steps: Sequence[memoryview], behind: int | None) -> None:
         """Hold the steps of a restored log, and repeat what came before the node was opened.
 
         `behind` is the snapshot that has the restored state, or None where the replay begins with the run. Older steps
@@ -189,7 +193,7 @@ class Stepping:
         for each in self.inputs:
             each.hash = NamedHash(each.key_of)
         for channel, end in self._outputs.items():
-            end.buffer.spill_from_now(self._spill_of(channel))
+            end.buffer.spill_from_now(self._core.environment.spill_of(channel))
         if isinstance(self.replay.head, Began):
             self.replay.done()  # the channels have begun so
         if not self.keeps_state and behind is None:
@@ -220,12 +224,8 @@ class Stepping:
         """Return whether far more of them wait on disk than a run leaves between two subtasks (PROTOCOL 12.10)."""
         return any(end.buffer.spilled_bytes > SPILLED_BYTES_MAX for end in self._outputs.values())
 
-    def key_of_timer(self, key: bytes) -> Any:
-        """Return the key of a logged timer."""
-        return self._codec.decode(key)
-
     def decoded(self, value: bytes) -> Any:
-        """Return an offset or messages of the log."""
+        """Return an offset, messages or a key of the log."""
         return self._codec.decode(value)
 
     def repeat_cut(self, before: Cut, states: StateHashes | None) -> None:

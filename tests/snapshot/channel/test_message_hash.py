@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.steps.message_hash import (
+from cutline.snapshot.channel.message_hash import (
     BLOCK_MESSAGES,
     ChannelHash,
     NamedHash,
@@ -27,6 +26,7 @@ from cutline.snapshot.steps.message_hash import (
     content_hashes,
     packed,
 )
+from cutline.snapshot.channel.serialization import Codec
 from tests.run_size import scaled
 
 OLD, NEW, NEWER = (datetime.datetime(2026, 1, day, tzinfo=datetime.UTC) for day in (1, 2, 3))

@@ -12,25 +12,23 @@ from typing import Any, Final
 
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Marker
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
-from cutline.snapshot.channel.stamps import Clock, Numbers, Position, Stamp
+from cutline.snapshot.channel.stamps import NOWHERE, Clock, Numbers, Position, Stamp
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.clocks.source_slices import SourceSlices
 from cutline.snapshot.node import Node
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.replayable_source import ReplayableSource
-from cutline.snapshot.subtask.division import Division
-from cutline.snapshot.subtask.source_slices import SourceSlices
-
-#: position of messages that come from no slice, as of `onStart`: below every clock
-NOWHERE: Final[Position] = ("", -1)
+from cutline.snapshot.subtask.cut_assigner import StampAssigner
 
 #: position of what `onEnd` sends, below a clock above everything only; and the epoch in which aggregates keep it
 _BEHIND: Final[Position] = ("", 2**62)
 _LAST_EPOCH: Final = 2**62
 
 
-class Positions(Division):
+class SliceAssigner(StampAssigner):
     """The positions of one subtask.
 
     Parameters
@@ -65,6 +63,7 @@ class Positions(Division):
         #: snapshots whose markers said that they hold all messages
         self._final: dict[int, None] = {}
         self._is_source = isinstance(node, ReplayableSource)
+        self.gives_clock = self._node is not None
         if isinstance(node, ReplayableSource):
             node.on_slice = self._begin_slice
 
@@ -83,8 +82,8 @@ class Positions(Division):
         if clock is None:
             self._final[snapshot_id] = None
 
-    def handled(self, channel: ChannelId, count: int) -> None:
-        """Note the slice of the messages that were handled since `enter`."""
+    def slice_handled(self, channel: ChannelId, count: int, *, together: bool) -> None:
+        """Note the slice of the messages that were handled since `slice_begins`."""
         if self._node is not None and self._position != _BEHIND:
             partition, number = self._position
             self._seen[partition] = max(number + 1, self._seen.get(partition, 0))
@@ -93,11 +92,8 @@ class Positions(Division):
         """Take the end of a stream. It belongs to a snapshot whose clock is above everything, and so does `onEnd`."""
         self._pass_on(_BEHIND)
 
-    def stamp_end(self) -> None:
-        """Leave the end that the subtask sends next as it is."""
-
     def begin(self, snapshot_id: int) -> None:
-        """Go on behind a source's cut."""
+        """Go on after a source's cut."""
         self._slices.cut(snapshot_id)
 
     @property
@@ -112,6 +108,10 @@ class Positions(Division):
     def had_ended(self, channel: ChannelId, snapshot_id: int) -> bool:
         """Return whether the end of an ended input belongs to a snapshot."""
         return self.is_final(snapshot_id)
+
+    def had_exhausted(self, snapshot_id: int) -> bool:
+        """Return whether the end of an exhausted source belongs to a snapshot."""
+        return not self._is_source or self.is_final(snapshot_id)
 
     def is_over(self, snapshot_id: int) -> bool:
         """Return whether the end of an ended subtask belongs to a snapshot."""
@@ -153,10 +153,10 @@ class Positions(Division):
         """Return the epoch below which a snapshot has all that an aggregate has added up."""
         return _LAST_EPOCH + 1 if self.is_final(snapshot_id) else snapshot_id
 
-    def marker_came(self, snapshot_id: int, *, is_final: bool) -> None:
-        """Note what a marker says."""
-        if is_final:
-            self._final[snapshot_id] = None
+    def marker_reached(self, marker: Marker) -> None:
+        """Note whether the marker says that its snapshot holds all messages."""
+        if marker.is_final:
+            self._final[marker.snapshot_id] = None
 
     @property
     def _position(self) -> Position:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cutline.snapshot.steps.determinants import Cut, Took, TookTogether
+from cutline.snapshot.modes.steps.determinants import Cut, Took, TookTogether
 
 
 class Replay:

@@ -6,16 +6,12 @@ each snapshot stores, as of a sink, repeats nothing: its messages are compared, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
 from cutline.snapshot.ids import ChannelId
-from cutline.snapshot.node import Node
-from cutline.snapshot.replayable_source import ReplayableSource
-from cutline.snapshot.steps.determinants import (
+from cutline.snapshot.modes.steps.determinants import (
     At,
     Compacted,
     Cut,
@@ -26,59 +22,109 @@ from cutline.snapshot.steps.determinants import (
     Took,
     TookTogether,
 )
-from cutline.snapshot.steps.replay import Replay
-from cutline.snapshot.subtask.context import SubtaskContext
-from cutline.snapshot.subtask.events import SnapshotPublished, SnapshotRequested
+from cutline.snapshot.modes.steps.replay import Replay
+from cutline.snapshot.modes.steps.stepping import Stepping
+from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.subtask.acts import Acts
+from cutline.snapshot.subtask.events import ControlEvent, SnapshotPublished, SnapshotRequested
 from cutline.snapshot.subtask.input_processor import InputProcessor
-from cutline.snapshot.subtask.stepping import StateHashes, Stepping
+from cutline.snapshot.subtask.timers import NO_KEY
+from cutline.snapshot.subtask.turns import Turns, TurnsOver
 from cutline.snapshot.subtask.user_code import calling
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCalls:
-    """Functions of a subtask's machine, by which a replay acts."""
-
-    #: handles messages of the head frame of an input, up to a number, or the end of its stream; returns their number
-    take_head: Callable[[InputProcessor, int], int]
-    #: calls `onTimer` for a time and a key, which may be `NO_KEY`
-    fire: Callable[[float, Any], None]
-    #: removes the timer of a time and an encoded key, and returns its key; None without such a timer
-    remove_timer: Callable[[float, bytes | None], Any | None]
-    #: notes that the source has returned END
-    exhaust: Callable[[], None]
-    #: sends the end of the stream if nothing can happen at the subtask any more
-    end_if_over: Callable[[], None]
-    #: notes the end of a stream that is dropped
-    note_end: Callable[[ChannelId], None]
-    #: returns the hashes of the state at the cut of a snapshot, or None where there are none
-    hashes: Callable[[int], StateHashes | None]
-    #: goes on with new events
-    end_of_replay: Callable[[], None]
+def replay_turns(stepping: Stepping, acts: Acts) -> ReplayTurns | None:
+    """Return the turns that repeat what `stepping` holds, or None if it holds nothing. See `SubtaskComponents`."""
+    return None if stepping.replay is None else ReplayTurns(stepping, acts)
 
 
-class Replayer:
-    """The replay of one subtask.
+class ReplayTurns(Turns):
+    """The turns of one subtask that repeat its log. No event is logged meanwhile, because the log has it.
 
     Parameters
     ----------
-    node : Node
-    context : SubtaskContext
-    steps : Stepping
+    stepping : Stepping
         Holds the replay.
-    calls : ReplayCalls
+    acts : Acts
     """
 
-    def __init__(self, node: Node, context: SubtaskContext, steps: Stepping, calls: ReplayCalls) -> None:
+    def __init__(self, stepping: Stepping, acts: Acts) -> None:
+        self.over: TurnsOver | None = None
         #: events that came before the replay was over (PROTOCOL 12.4, replay first)
-        self.waiting: list[SnapshotRequested | SnapshotPublished] = []
-        #: seconds since the epoch at the last event, on the clock of the host
-        self.host_now = 0.0
-        self._node = node
-        self._context = context
-        self._steps = steps
-        self._calls = calls
+        self._waiting: list[ControlEvent] = []
+        #: time of the last event, on the clock of the host; the log has the time of the node
+        self._host_now = 0.0
+        self._acts = acts
+        self._listeners, acts.listeners = acts.listeners, ()
+        self._node = acts.core.node
+        self._context = acts.core.context
+        self._backpressure = acts.core.backpressure
+        self._steps = stepping
         #: whether the next step waits for room on disk, or the end until nothing waits there (PROTOCOL 12.10)
         self._is_between = False
+
+    # ---------------------------------------------------------------- turns
+
+    def tick(self, now: float) -> None:
+        self._host_now = now
+
+    def begin(self) -> None:
+        self._settle()
+
+    def run(self, limit: int) -> int:
+        done = 0
+        while self.over is None and not self._backpressure.closed and done < limit:
+            handled = self._repeat(limit - done)
+            if not handled:
+                break
+            done += handled
+        return done
+
+    def handle(self, channel: ChannelId, limit: int) -> int:
+        return self._repeat(limit)
+
+    def poll(self) -> None:
+        self._repeat(1)
+
+    def fire(self) -> None:
+        self._repeat(1)
+
+    def may_handle(self, channel: ChannelId) -> bool:
+        return self._channel == channel and not self._backpressure.closed
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether what is next can be repeated now, or a turn would give credit back (PROTOCOL 12.10)."""
+        return not self._backpressure.closed and (self._is_possible or self._short_of is not None)
+
+    @property
+    def is_idle(self) -> bool:
+        return False
+
+    @property
+    def wake_at(self) -> float | None:
+        """None, because a replay waits for no time: it can go on, or waits for messages."""
+        return None
+
+    @property
+    def poll_at(self) -> float | None:
+        return 0.0 if self._is_poll and not self._backpressure.closed else None
+
+    @property
+    def timer_at(self) -> float | None:
+        return 0.0 if self._is_timer and not self._backpressure.closed else None
+
+    def takes(self, event: ControlEvent) -> bool:
+        """Let requests and publications wait (PROTOCOL 12.4, replay first)."""
+        waits = isinstance(event, SnapshotRequested | SnapshotPublished)
+        if waits:
+            self._waiting.append(event)
+        return not waits
+
+    def arrived(self, channel: ChannelId) -> None:
+        """Do nothing, because the log decides which input is next."""
+
+    # ---------------------------------------------------------------- what is next
 
     @property
     def _replay(self) -> Replay:
@@ -86,7 +132,7 @@ class Replayer:
         return self._steps.replay
 
     @property
-    def channel(self) -> ChannelId | None:
+    def _channel(self) -> ChannelId | None:
         """The channel whose messages are next and have come, or None."""
         if self._is_between:
             return None
@@ -104,14 +150,14 @@ class Replayer:
         return self._steps.is_spilling if self._replay.head is None else self._steps.is_crowded
 
     @property
-    def is_timer(self) -> bool:
+    def _is_timer(self) -> bool:
         """Whether a timer is next, or the next step can begin."""
         if self._is_between:
             return not self._must_wait
         return isinstance(self._replay.head, Fired)
 
     @property
-    def is_poll(self) -> bool:
+    def _is_poll(self) -> bool:
         """Whether a read of the source is next, or its end."""
         return not self._is_between and isinstance(self._replay.head, Read | Exhausted | Compacted)
 
@@ -125,16 +171,11 @@ class Replayer:
         return end if end.arrived - end.processed < head.count and end.has_charged_frames else None
 
     @property
-    def needs_room(self) -> bool:
-        """Whether a turn would give credit back, so that the messages of a call can come (PROTOCOL 12.10)."""
-        return self._short_of is not None
-
-    @property
-    def is_possible(self) -> bool:
+    def _is_possible(self) -> bool:
         """Whether what is next can be repeated now."""
-        return self.is_timer or self.is_poll or self.channel is not None
+        return self._is_timer or self._is_poll or self._channel is not None
 
-    def repeat(self, limit: int) -> int:
+    def _repeat(self, limit: int) -> int:
         """Repeat what is next. Return the number of messages, at least 1, or 0 if its messages have not come.
 
         Raises
@@ -146,30 +187,30 @@ class Replayer:
         """
         if (end := self._short_of) is not None:
             end.free_ahead()
-        if not self.is_possible:
+        if not self._is_possible:
             return 0
         if self._is_between:
-            self.settle()
+            self._settle()
             return 1
-        calls, entry = self._calls, self._replay.head
+        acts, entry = self._acts, self._replay.head
         done = 1
         match entry:
             case Took(place, count) | TookTogether(place, count) if self._steps.keeps_state:
                 done = self._drop(self._steps.inputs[place], min(limit, count))
                 self._replay.took(done)
             case Took(place, count):
-                done = calls.take_head(self._steps.inputs[place], min(limit, count))
+                done = acts.take_head(self._steps.inputs[place], min(limit, count))
                 self._replay.took(done)
             case TookTogether(place, count):
                 self._steps.inputs[place].handle_together(count)
                 done = count
                 self._replay.done()
             case Fired(at, key):
-                found = calls.remove_timer(at, key)
+                found = self._remove_timer(at, key)
                 if found is None:
                     raise self._steps.differs(f"has no timer for {at}, which had fired")
-                calls.fire(at, found)
-                calls.end_if_over()
+                acts.fire(at, found)
+                acts.end_if_over()
                 self._replay.done()
             case Read(partition, stop):
                 self._read(partition, stop)
@@ -178,22 +219,21 @@ class Replayer:
                 self._send_compacted(partition, stop, messages)
                 self._replay.done()
             case Exhausted():
-                calls.exhaust()
+                acts.exhaust()
                 self._replay.done()
-        self.settle()
+        self._settle()
         return done
 
-    def settle(self) -> None:
-        """Repeat what needs nothing to come: times, cuts, publications. End the replay behind the last entry."""
+    def _settle(self) -> None:
+        """Repeat what needs nothing to come: times, cuts, publications. End the replay after the last entry."""
         while not (self._is_between and self._must_wait):
             self._is_between = False
             match entry := self._replay.head:
                 case None:
-                    self._steps.finish()
-                    self._calls.end_of_replay()
+                    self._end()
                     return
                 case Cut():
-                    self._steps.repeat_cut(entry, self._calls.hashes(entry.snapshot_id))
+                    self._steps.repeat_cut(entry, self._steps.hashes(entry.snapshot_id))
                     self._is_between = True
                 case Took() | TookTogether():
                     return
@@ -207,6 +247,20 @@ class Replayer:
                 case _:
                     return
             self._replay.done()
+
+    def _end(self) -> None:
+        self._steps.finish()
+        self._acts.listeners = self._listeners
+        self.over = TurnsOver(self._host_now, tuple(self._waiting))
+
+    def _remove_timer(self, at: float, key: bytes | None) -> Any | None:
+        """Remove a timer, and return its key; None without such a timer. `key` is encoded."""
+        timers = self._acts.core.timers
+        found = NO_KEY if key is None else self._steps.decoded(key)
+        if not timers.holds(at, found):
+            return None
+        timers.delete(at, found)
+        return found
 
     def _read(self, partition: str, stop: bytes) -> None:
         source = self._node
@@ -224,7 +278,7 @@ class Replayer:
         head = channel.end.head
         assert head is not None and not isinstance(head, Marker)
         if isinstance(head, Frame) and head.kind is PayloadKind.END:
-            self._calls.note_end(channel.end.channel)
+            self._acts.note_end(channel.end.channel)
             channel.end.advance(1)
             return 1
         return channel.drop(head, limit)

@@ -1,6 +1,6 @@
 """Hash the state of a subtask, so that a replay can tell whether the node has the same state.
 
-The hash is of values, as in `snapshot.steps.message_hash`, and not of bytes, because equal sets have other bytes in
+The hash is of values, as in `snapshot.channel.message_hash`, and not of bytes, because equal sets have other bytes in
 another process. The sequence of dict items does not count. An object of a user's class is hashed by its attributes.
 The time is proportional to the state.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
-from cutline.snapshot.steps.message_hash import packed
+from cutline.snapshot.channel.message_hash import packed
 
 _DIGEST_BYTES: Final = 16
 

@@ -15,10 +15,10 @@ from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.channel.stamps import OpenStamps, Stamp, StampRuns
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.modes.clocks.epoch_assigner import EpochAssigner
 from cutline.snapshot.node import Node
 from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
-from cutline.snapshot.subtask.epochs import Epochs
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 
 ME, OUT = Subtask("me"), ChannelId(Subtask("me"), Subtask("out"))
@@ -31,7 +31,7 @@ class Stamped:
     def __init__(self, *inputs: ChannelId, node: Node | None = None, processed: int = 0) -> None:
         self.ends = {channel: ChannelReceiver(channel, processed=processed) for channel in inputs}
         self.sender = ChannelSender(OUT, Codec(), BackpressureFlag(), stamps=OpenStamps(0))
-        self.epochs = Epochs(node or Node(), list(self.ends.values()), {OUT: self.sender})
+        self.epochs = EpochAssigner(node or Node(), list(self.ends.values()), {OUT: self.sender})
 
     def handle(self, channel: ChannelId, *stamps: StampRuns) -> None:
         """Handle one frame for each sequence of stamps, and send a message for each message."""
@@ -41,10 +41,10 @@ class Stamped:
             frame = Frame(end.processed + 1, count, PayloadKind.VALUES, b"", runs)
             end.deliver(frame)
             while end.head is not None:
-                some = self.epochs.enter(end, frame)
+                some = self.epochs.slice_begins(end, frame, frame.count)
                 for _ in range(some):
                     self.sender.send(0)
-                self.epochs.handled(channel, some)
+                self.epochs.slice_handled(channel, some, together=False)
                 end.advance(some)
 
     def end(self, channel: ChannelId, stamp: int) -> None:
@@ -97,7 +97,7 @@ def test_the_end_of_a_relay_has_the_highest_stamp_of_its_ends() -> None:
     relay = Stamped(A0, B)
     relay.end(A0, 7)
     relay.end(B, 0)
-    relay.epochs.stamp_end()
+    relay.epochs.stream_ends()
     relay.sender.send_end()
     sent_by_hooks = 2
     assert relay.sent(7, 8) == [1, sent_by_hooks + 1]
@@ -130,9 +130,9 @@ def test_a_frame_without_the_next_message_is_an_error() -> None:
     relay.ends[A0].deliver(frame)
     relay.ends[A0].advance(2)
     with pytest.raises(AssertionError):
-        relay.epochs.enter(relay.ends[A0], frame)
+        relay.epochs.slice_begins(relay.ends[A0], frame, 1)
     with pytest.raises(AssertionError, match="without stamps"):
-        relay.epochs.enter(relay.ends[A0], Frame(3, 1, PayloadKind.VALUES, b""))
+        relay.epochs.slice_begins(relay.ends[A0], Frame(3, 1, PayloadKind.VALUES, b""), 1)
 
 
 RUNS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=1, max_size=4).map(tuple)

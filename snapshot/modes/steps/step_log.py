@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutline.snapshot.steps.determinants import (
+from cutline.snapshot.modes.steps.determinants import (
     At,
     Compacted,
     Cut,

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutline.snapshot.steps.state_hash import rows_hash, value_hash
+from cutline.snapshot.modes.steps.state_hash import rows_hash, value_hash
 from tests.run_size import scaled
-from tests.snapshot.steps.test_message_hash import VALUES
+from tests.snapshot.channel.test_message_hash import VALUES
 
 
 @dataclass
@@ -70,7 +70,7 @@ def test_a_value_in_itself_has_a_hash() -> None:
 def test_another_process_has_the_same_hashes() -> None:
     """Whose sets have another order."""
     value = "[{'one', 'two', 'three', 'four'}, {'a': frozenset({'five', 'six'}), 'b': (1, 2.5)}]"
-    code = f"from cutline.snapshot.steps.state_hash import value_hash; print(value_hash({value}).hex())"
+    code = f"from cutline.snapshot.modes.steps.state_hash import value_hash; print(value_hash({value}).hex())"
     found = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}

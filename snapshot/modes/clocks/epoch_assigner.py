@@ -15,13 +15,13 @@ from cutline.snapshot.channel.stamps import Stamp, StampCounts
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.node import Node
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
-from cutline.snapshot.subtask.division import Division
+from cutline.snapshot.subtask.cut_assigner import StampAssigner
 
 #: before every epoch
 _RESTORED = -1
 
 
-class Epochs(Division):
+class EpochAssigner(StampAssigner):
     """The epochs of one subtask. A stamp is the id of the snapshot that the source had begun last, or 0.
 
     Parameters
@@ -43,11 +43,11 @@ class Epochs(Division):
         self._ends: dict[ChannelId, int] = {}
 
     def begin(self, snapshot_id: int) -> None:
-        """Begin the epoch behind a source's cut."""
+        """Begin the epoch after a source's cut."""
         self._pass_on(snapshot_id)
 
-    def handled(self, channel: ChannelId, count: int) -> None:
-        """Count messages that were handled since `enter`."""
+    def slice_handled(self, channel: ChannelId, count: int, *, together: bool) -> None:
+        """Count messages that were handled since `slice_begins`."""
         self._received[channel].add(self._epoch, count)
 
     def input_ended(self, end: ChannelReceiver, frame: AnyFrame) -> None:
@@ -56,13 +56,13 @@ class Epochs(Division):
         What `onEnd` sends belongs to a snapshot if the ends of all channels of the edge do, because else a restore
         calls `onEnd` again.
         """
-        self.enter(end, frame)
-        self.handled(end.channel, 1)
+        self.slice_begins(end, frame, 1)
+        self._received[end.channel].add(self._epoch, 1)
         self._ends[end.channel] = self._epoch
         source = end.channel.source.node
         self._pass_on(max(stamp for channel, stamp in self._ends.items() if channel.source.node == source))
 
-    def stamp_end(self) -> None:
+    def stream_ends(self) -> None:
         """Stamp the end that the subtask sends next: it belongs to a snapshot if the ends of all inputs do."""
         if self._received:
             self._pass_on(max(self._ends.values(), default=self._epoch))
@@ -89,12 +89,6 @@ class Epochs(Division):
             counts.settle(min_snapshot_id)
         for output in self._outputs.values():
             self._counts_of(output).settle(min_snapshot_id)
-
-    def marker_came(self, snapshot_id: int, *, is_final: bool) -> None:
-        """Take a marker, which says no more than that it came."""
-
-    def published(self, snapshot_id: int) -> None:
-        """Take a publication, which says nothing of epochs."""
 
     def _counts_of(self, output: ChannelSender) -> StampCounts:
         assert isinstance(output.buffer, StampedBuffer)

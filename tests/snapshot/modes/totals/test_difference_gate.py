@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.modes.totals.difference_gate import DifferenceGate, HeldDifferences
 from cutline.snapshot.operators.monoids import Count
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
-from cutline.snapshot.subtask.difference_gate import DifferenceGate, HeldDifferences
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 
 _BYTES_MAX = 1000

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.subtask.components import SubtaskComponents
+from cutline.snapshot.subtask.listener import Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,8 @@ class HeldDifferences:
     keys: int = 0
 
 
-class DifferenceGate:
-    """Closes backpressure above a number of bytes, as long as a difference behind a cut waits for its snapshot's end.
+class DifferenceGate(Listener):
+    """Closes backpressure above a number of bytes, as long as a difference before a cut waits for its snapshot's end.
 
     An empty difference waits as well, because then the store of another subtask keeps the next cut from coming.
 
@@ -44,8 +47,12 @@ class DifferenceGate:
         self.held = held
         self.check()
 
+    def slice_handled(self, channel: ChannelId, count: int, *, together: bool) -> None:
+        """Close or open the gate."""
+        self.check()
+
     def check(self) -> None:
-        """Close or open the gate. Called after each slice of messages."""
+        """Close or open the gate."""
         is_full = self.held.is_waiting and self._exceeds
         if is_full is not self._is_closed:
             self._is_closed = is_full
@@ -59,3 +66,8 @@ class DifferenceGate:
     @property
     def _exceeds(self) -> bool:
         return self.held.size + self._node.held_bytes > self._bytes_max
+
+
+def gate_of(components: SubtaskComponents) -> DifferenceGate | None:
+    """Return the gate of a subtask, or None for a node that is no aggregate."""
+    return next((each for each in components.listeners if isinstance(each, DifferenceGate)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
-from cutline.snapshot.subtask.source_slices import SourceSlices
+from cutline.snapshot.modes.clocks.source_slices import SourceSlices
 
 
 class Read:

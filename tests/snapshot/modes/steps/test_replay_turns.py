@@ -10,9 +10,9 @@ from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.steps.determinants import Cut, Took, TookTogether
-from cutline.snapshot.steps.replay import Replay
-from cutline.snapshot.subtask.replaying import Replayer
+from cutline.snapshot.modes.steps.determinants import Cut, Took, TookTogether
+from cutline.snapshot.modes.steps.replay import Replay
+from cutline.snapshot.modes.steps.replay_turns import ReplayTurns
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
 
@@ -23,22 +23,19 @@ def cut(snapshot_id: int) -> Cut:
 
 
 class Repeated:
-    """A replayer of a log, whose subtask does nothing."""
+    """Turns that repeat a log, whose subtask does nothing."""
 
     def __init__(self, *steps: list[Any]) -> None:
         self.end = ChannelReceiver(CHANNEL)
-        self.ends = 0
         self.steps = SimpleNamespace(
             replay=Replay(steps), is_spilling=False, is_crowded=False, keeps_state=False,
             inputs=(SimpleNamespace(end=self.end, handle_together=self.end.advance),),
-            repeat_cut=lambda *_: None, finish=lambda: None,
+            repeat_cut=lambda *_: None, hashes=lambda _: None, finish=lambda: None,
         )  # fmt: skip
-        calls = SimpleNamespace(hashes=lambda _: None, end_of_replay=self._end)
-        self.replayer = Replayer(*cast("tuple[Any, Any, Any, Any]", (None, None, self.steps, calls)))
-        self.replayer.settle()
-
-    def _end(self) -> None:
-        self.ends += 1
+        core = SimpleNamespace(node=None, context=None, backpressure=BackpressureFlag())
+        acts = SimpleNamespace(core=core, listeners=())
+        self.turns = ReplayTurns(cast("Any", self.steps), cast("Any", acts))
+        self.turns.begin()
 
 
 def test_a_step_waits_for_room_and_not_for_all_of_the_last_step() -> None:
@@ -46,11 +43,11 @@ def test_a_step_waits_for_room_and_not_for_all_of_the_last_step() -> None:
     repeated = Repeated([Took(0, 1), cut(1)], [Took(0, 1), cut(2)])
     repeated.steps.is_spilling = repeated.steps.is_crowded = True
     repeated.steps.replay.done()
-    repeated.replayer.settle()
-    waits = [not repeated.replayer.is_timer]
+    repeated.turns.begin()
+    waits = [repeated.turns.timer_at is None]
     repeated.steps.is_crowded = False
-    assert [*waits, not repeated.replayer.is_timer] == [True, False]
-    repeated.replayer.settle()
+    assert [*waits, repeated.turns.timer_at is None] == [True, False]
+    repeated.turns.begin()
     assert isinstance(repeated.steps.replay.head, Took)
 
 
@@ -59,11 +56,11 @@ def test_a_replay_ends_when_nothing_waits_on_disk() -> None:
     repeated = Repeated([Took(0, 1), cut(1)])
     repeated.steps.is_spilling = True
     repeated.steps.replay.done()
-    repeated.replayer.settle()
-    assert [repeated.ends, repeated.replayer.is_timer] == [0, False]
+    repeated.turns.begin()
+    assert (repeated.turns.over, repeated.turns.timer_at) == (None, None)
     repeated.steps.is_spilling = False
-    repeated.replayer.settle()
-    assert repeated.ends == 1
+    repeated.turns.begin()
+    assert repeated.turns.over is not None
 
 
 def test_credit_is_given_back_for_a_call_that_needs_more_messages() -> None:
@@ -74,11 +71,11 @@ def test_credit_is_given_back_for_a_call_that_needs_more_messages() -> None:
         sender.send(message)
         sender.seal()
     frames = [sender.buffer.take() for _ in range(3)]
-    needs = [repeated.replayer.needs_room]  # not yet, because nothing has come that takes credit
+    needs = [repeated.turns.is_runnable]  # not yet, because nothing has come that takes credit
     for frame in frames[:2]:
         repeated.end.deliver(cast("Any", frame))
-    assert [*needs, repeated.replayer.needs_room, repeated.replayer.is_possible] == [False, True, False]
-    assert repeated.replayer.repeat(9) == 0
+    assert [*needs, repeated.turns.is_runnable, repeated.turns.may_handle(CHANNEL)] == [False, True, False]
+    assert repeated.turns.handle(CHANNEL, 9) == 0
     assert repeated.end.take_freed_bytes() == sum(cast("Any", frame).size for frame in frames[:2])
     repeated.end.deliver(cast("Any", frames[2]))
-    assert [repeated.replayer.needs_room, repeated.replayer.is_possible] == [False, True]
+    assert repeated.turns.may_handle(CHANNEL)

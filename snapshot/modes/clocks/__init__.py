@@ -1,0 +1,1 @@
+"""Cuts that are no moment: epochs that sources begin, and clocks that are negotiated."""

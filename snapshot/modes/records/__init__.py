@@ -1,0 +1,1 @@
+"""Records that each subtask stores by itself."""

@@ -1,1 +1,0 @@
-"""Steps: what a subtask logs between two cuts, so that a restore can repeat its work instead of reading its state."""
