@@ -24,7 +24,7 @@ from cutline.channels.identity import Identity
 from cutline.channels.wire import HEADER_BYTES
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
-from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
@@ -195,7 +195,7 @@ def receive_stream(sock: socket.socket, step: Step) -> Streamed:
         side.wait()
         side.receive()
         while (frame := side.next_frame()) is not None:
-            if frame.kind is PayloadKind.END:
+            if frame.is_control:
                 return Streamed(time.monotonic(), frame.first - 1, received_bytes)
             messages = messages_of(frame, side.codec)
             received_bytes += len(frame.payload)
@@ -275,7 +275,7 @@ def _await_message(side: Side) -> Any:
     while (frame := side.next_frame()) is None:
         side.wait()
         side.receive()
-    return None if frame.kind is PayloadKind.END else messages_of(frame, side.codec)[0]
+    return None if frame.is_control else messages_of(frame, side.codec)[0]
 
 
 def ping_baseline(sock: socket.socket, step: Step) -> list[float]:

@@ -260,7 +260,7 @@ def _message_rows(piece: MessagesPiece, of: Read, codec: Codec, opening: Opening
         "channel_number": piece.channel_number,
     }
     for frame in decode_frames(handle, of(handle)):
-        if frame.kind is PayloadKind.END:
+        if frame.is_control:
             continue
         messages = _batch_messages if frame.kind is PayloadKind.BATCH else _messages
         for sequence, (value, value_bytes) in enumerate(messages(frame, codec, opening), frame.first):

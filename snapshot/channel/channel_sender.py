@@ -23,8 +23,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import PayloadKind
-from cutline.snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
+from cutline.snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_pieces
 from cutline.snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
 from cutline.snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
 from cutline.snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
@@ -238,7 +239,7 @@ class ChannelSender:
     def send_end(self) -> None:
         """Number and buffer the end of the stream. Nothing may be sent afterwards."""
         self.seal()
-        self.buffer.append(frame_of_end(self.buffer.framed + 1))
+        self.buffer.append(control_frame(self.buffer.framed + 1, StreamEnd()))
         self.ended = True
         self.check_at = 0  # so that every later message is checked, and refused
         self._reopen()

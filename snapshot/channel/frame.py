@@ -24,8 +24,11 @@ class PayloadKind(IntEnum):
     VALUES = 0  #: a MessagePack array, one element a message
     TUPLES = 1  #: as VALUES, where every message was a tuple (MessagePack itself knows only arrays)
     BATCH = 2  #: one Arrow IPC stream of record batches, one row a message
-    END = 3  #: end of stream: one numbered message without a value (PROTOCOL 5.1, end of stream)
+    CONTROL = 3  #: a statement in place of messages: a frame with one number (`snapshot.channel.control_frames`)
     FLAT = 4  #: as TUPLES, where no tuple holds a list or a tuple, so every inner array is a message
+
+
+_CONTROL = PayloadKind.CONTROL
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a named tuple's time
@@ -42,6 +45,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a na
     def last(self) -> int:
         """Number of the last message in the frame."""
         return self.first + self.count - 1
+
+    @property
+    def is_control(self) -> bool:
+        """The frame has a statement in place of messages."""
+        return self.kind is _CONTROL
 
     @property
     def size(self) -> int:

@@ -1,7 +1,7 @@
 """Encode messages into frames, decode frames, and cut frames to a range of messages.
 
 The payload of a frame is a MessagePack array of its messages, whose own header holds the count; or an Arrow IPC stream
-of record batches; or empty, for the end of a stream.
+of record batches. `snapshot.channel.control_frames` has the payloads of control frames.
 """
 
 from __future__ import annotations
@@ -44,11 +44,6 @@ def frame_of_batch(first: int, batch: pa.RecordBatch, allocate: Allocate = new_m
     return Frame(first, batch.num_rows, PayloadKind.BATCH, encode_batch(batch, allocate))
 
 
-def frame_of_end(first: int) -> Frame:
-    """Return a frame that ends the stream: one numbered message (PROTOCOL 5.1, end of stream)."""
-    return Frame(first, 1, PayloadKind.END, b"")
-
-
 def encoded_frame(frame: AnyFrame) -> Frame:
     """Return a frame with its messages encoded, as they would have been when they were sent."""
     return frame if isinstance(frame, Frame) else _encoded(frame.first, frame.messages, frame.codec)
@@ -67,7 +62,7 @@ def _encoded(first: int, messages: list[Any], codec: Codec) -> Frame:
 
 
 def messages_of(frame: AnyFrame, codec: Codec) -> list[Any] | pa.RecordBatch:
-    """Return the messages of a frame, or its record batch. The end of a stream has no messages.
+    """Return the messages of a frame, or its record batch. A control frame has no messages.
 
     The list is the frame's own if the messages are there by reference. The columns of a batch refer to the payload
     without a copy, unless several small batches share the frame.
@@ -98,7 +93,7 @@ def cut_frame(frame: AnyFrame, after: int, through: int) -> Frame:
 
 
 def encoded_messages(frame: Frame) -> list[bytes]:
-    """Return the bytes of each message of a frame that is neither a batch nor an end, without decoding any."""
+    """Return the bytes of each message of a frame that is neither a batch nor control, without decoding any."""
     payload = bytes(frame.payload)
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)))
     unpacker.feed(payload)
@@ -136,6 +131,6 @@ _DECODERS: Final[Mapping[PayloadKind, Callable[[Frame, Codec], list[Any] | pa.Re
     PayloadKind.TUPLES: lambda frame, codec: list(map(tuple, codec.decode(frame.payload))),
     PayloadKind.FLAT: lambda frame, codec: codec.decode_flat(frame.payload),
     PayloadKind.BATCH: lambda frame, _: decode_rows(frame.payload, frame.count),
-    PayloadKind.END: lambda frame, codec: [],
+    PayloadKind.CONTROL: lambda frame, codec: [],
 }
 assert set(_DECODERS) == set(PayloadKind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -28,6 +28,8 @@ class ObjectFrame(msgspec.Struct, frozen=True, gc=False):  # its messages refer 
     codec: Codec
     #: see `Frame.stamps`
     stamps: StampRuns | None = None
+    #: see `Frame.is_control`
+    is_control: ClassVar[Literal[False]] = False
 
     @property
     def last(self) -> int:

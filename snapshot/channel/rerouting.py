@@ -27,8 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Frame, PayloadKind
-from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_batch, frame_of_end, frame_of_pieces, messages_of
+from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_batch, frame_of_pieces, messages_of
 from cutline.snapshot.channel.key_hash import hash_columns, hash_keys
 from cutline.snapshot.channel.partitioning import key_function
 from cutline.snapshot.channel.record_batches import encode_batch, take_rows
@@ -159,7 +160,7 @@ def reroute(
     firsts: dict[int, OldChannel] = {}
     for old in edge.old:
         frames = contents.get(old.channel, ())
-        messages = [frame for frame in frames if frame.kind is not PayloadKind.END]
+        messages = [frame for frame in frames if not frame.is_control]
         taken = data = sum(frame.count for frame in messages)
         first = firsts.setdefault(old.channel.source.index, old)
         if edge.route is Route.COPIES and first is not old:
@@ -192,7 +193,7 @@ def _numbered(edge: ReshapedEdge, runs: Mapping[int, list[_Run]], counts: tuple[
         # Stable: within a wave the sequence stays that of i, then of j.
         of_channel = sorted(runs.get(new.channel.source.index, ()), key=lambda run: run.wave)
         if new.end is ChannelEnd.ENDING:
-            of_channel.append(_Run(edge.wave, [frame_of_end(0)]))
+            of_channel.append(_Run(edge.wave, [control_frame(0, StreamEnd())]))
         restored = sum(frame.count for run in of_channel for frame in run.frames)
         if new.end is ChannelEnd.CLOSED and restored:
             raise RestoreRefused(
@@ -312,7 +313,7 @@ class _Copy:
 
     @staticmethod
     def of(frames: Sequence[Frame]) -> _Copy:
-        """Return the messages of frames, without the end of the stream."""
+        """Return the messages of frames, without control frames."""
         copy = _Copy()
         for frame in frames:
             if frame.kind is PayloadKind.BATCH:
@@ -320,7 +321,7 @@ class _Copy:
                 assert isinstance(batch, pa.RecordBatch)
                 copy.rows += [batch.slice(row, 1) for row in range(batch.num_rows)]
                 copy.values += [(frame.kind, b"")] * frame.count
-            elif frame.kind is not PayloadKind.END:
+            elif not frame.is_control:
                 copy.values += [(_ALIKE.get(frame.kind, frame.kind), piece) for piece in _pieces(frame)]
         return copy
 

@@ -15,7 +15,7 @@ import msgspec
 
 from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_sender import ChannelSender
-from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.channel.frame_codec import encoded_frame
 from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.coordinator.recovery import plan_restore
@@ -244,7 +244,7 @@ class _Rehearsed:
             return
         channel = self._inputs[end.channel]
         channel.end.deliver(frame)
-        if frame.kind is PayloadKind.END:
+        if frame.is_control:
             channel.end.advance(1)
         else:
             channel.drop(frame, frame.count)

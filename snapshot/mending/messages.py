@@ -1,7 +1,7 @@
 """Drop and replace messages in flight, in their encoded frames.
 
 Owns the way from the frames of a channel to other frames. Must not know channels, nor how messages are numbered at
-their ends. The end of a stream is never passed to a user's function, and stays in its place.
+their ends. A control frame is never passed to a user's function, and stays in its place.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def replaced(
 
 def _chosen(frame: Frame, where: Where, decode: Decode) -> list[bool]:
     """Return for each message of a frame whether it is meant."""
-    if frame.kind is PayloadKind.END:
+    if frame.is_control:
         return [False]
     messages = decode(frame)
     listed = messages.to_pylist() if isinstance(messages, pa.RecordBatch) else messages

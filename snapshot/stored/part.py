@@ -30,6 +30,7 @@ from typing import Any
 
 import msgpack
 
+from cutline.snapshot.channel.control_frames import stored_problem
 from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
 from cutline.snapshot.channel.record_batches import count_rows
 from cutline.snapshot.errors import SnapshotCorrupt
@@ -340,6 +341,8 @@ def _frames_problem(frames: Sequence[Frame]) -> str | None:
         held = _messages_held(frame)
         if held != frame.count:
             return f"the frame from {frame.first} says {frame.count} messages and holds {held}"
+        if frame.is_control and (problem := stored_problem(frame)):
+            return problem
         expected = frame.last + 1
     return None
 
@@ -354,7 +357,7 @@ def _messages_held(frame: Frame) -> int:
                 return int(unpacker.read_array_header())
             except (ValueError, msgpack.UnpackException):
                 return -1
-        case PayloadKind.END:
-            return 1 if len(frame.payload) == 0 else -1
+        case PayloadKind.CONTROL:
+            return 1
         case PayloadKind.BATCH:
             return count_rows(frame.payload)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
+from cutline.snapshot.channel.frame import Buffer, Frame
 from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.serialization import Codec
@@ -211,11 +211,7 @@ class Snapshot:
         return ChannelSnapshot(
             received,
             sent,
-            lambda: [
-                self.messages_of(channel, frame)
-                for frame in self.frames_of(channel)
-                if frame.kind is not PayloadKind.END
-            ],
+            lambda: [self.messages_of(channel, frame) for frame in self.frames_of(channel) if not frame.is_control],
         )
 
     def frames_of(self, channel: ChannelId) -> list[Frame]:

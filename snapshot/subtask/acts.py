@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
-from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.control_frames import StreamEnd, statement_of
+from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.channel.message_hash import content_hash
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.culprit import FailedTimer
@@ -71,9 +72,9 @@ class Acts:
     # ---------------------------------------------------------------- messages and ends
 
     def take_head(self, channel: InputProcessor, limit: int) -> int:
-        """Handle messages of the head frame of an input, or the end of its stream, or a marker.
+        """Handle messages of the head frame of an input, or a control frame, or a marker.
 
-        Return the number of messages, at most `limit`. An end counts as one message, and a marker as none.
+        Return the number of messages, at most `limit`. A control frame counts as one message, and a marker as none.
         """
         head = channel.end.head
         assert head is not None
@@ -83,8 +84,8 @@ class Acts:
                 each.marker_reached(head)
             self._snapshotter.step(MarkerReached(channel.end.channel, head.snapshot_id))
             return 0
-        if isinstance(head, Frame) and head.kind is PayloadKind.END:
-            return self._take_end(channel, head)
+        if head.is_control:
+            return self._take_control(channel, head)
         for each in self.listeners:
             limit = each.slice_begins(channel.end, head, limit)
         handled = channel.handle(head, limit)
@@ -100,6 +101,12 @@ class Acts:
         context.key, context.has_key = None, False
         context.sender = None
         self._ask_if_needed()
+
+    def _take_control(self, channel: InputProcessor, frame: Frame) -> int:
+        """Take a statement, which counts as one message."""
+        match statement_of(frame, channel.end.channel):
+            case StreamEnd():
+                return self._take_end(channel, frame)
 
     def _take_end(self, channel: InputProcessor, head: Frame) -> int:
         self.note_end(channel.end.channel)

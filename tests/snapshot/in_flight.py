@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Frame, PayloadKind
-from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_end, frame_of_pieces
+from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_pieces
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.ids import ChannelId, Subtask
@@ -84,7 +85,7 @@ class Flight:
         found = []
         if self.messages:
             found.append(flat(self.processed + 1, *self.messages))
-        return [*found, frame_of_end(self.sent)] if self.has_end else found
+        return [*found, control_frame(self.sent, StreamEnd())] if self.has_end else found
 
     def part(self, after: int, through: int) -> tuple[Frame, ...]:
         """The messages (after, through]."""

@@ -8,8 +8,9 @@ import pyarrow as pa
 from msgspec import structs
 
 from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
-from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_pieces
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
@@ -17,7 +18,7 @@ from cutline.snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
 from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings, parts_of, record_of
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.node_state import NodeState
-from cutline.snapshot.stored.part import Part
+from cutline.snapshot.stored.part import Part, PartKind, _part, encode_frames
 from cutline.snapshot.stored.topology_record import record_of_topology
 
 RUN = "bank"
@@ -69,7 +70,7 @@ def taken() -> list[SnapshotTaken]:
     """PQ: 2 processed, marker behind 5, 8 sent. QP: 1 processed, 2 sent, the second is the end."""
     pq_received = ReceivedCut(2, 5, (values(3, "three"), tuples(4, (4, "four"), (5, "five"))))
     pq_sent = SentCut(8, 5, (batch(6, 2), values(8, {"eight": 8})))
-    qp_received, qp_sent = ReceivedCut(1, 2, (frame_of_end(2),)), SentCut(2, 2, ())
+    qp_received, qp_sent = ReceivedCut(1, 2, (control_frame(2, StreamEnd()),)), SentCut(2, 2, ())
     return [
         SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, SUBTASK_STATUS, TIMINGS),
         SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, SUBTASK_STATUS, TIMINGS),
@@ -79,6 +80,22 @@ def taken() -> list[SnapshotTaken]:
 def parts() -> list[Part]:
     """All parts of the sample."""
     return [part for each in taken() for part in parts_of(each, RUN, INCARNATION)]
+
+
+def sent_part(*frames: Frame) -> Part:
+    """What was overtaken on PQ, whatever the frames hold."""
+    origin, numbers = (RUN, INCARNATION, SNAPSHOT_ID), (frames[0].first, frames[-1].last)
+    return _part(PartKind.SENT, origin, P, numbers, encode_frames(frames), channel=PQ)
+
+
+#: A control frame that states nothing known, behind two messages.
+UNKNOWN_STATEMENT = (values(6, "six", "seven"), Frame(8, 1, PayloadKind.CONTROL, b"\x01later"))
+
+
+def manifest_with_sent(part: Part) -> Manifest:
+    """The sample's manifest with another part of what was overtaken on PQ."""
+    p, q = records()
+    return manifest((replace(p, handles=(*p.handles[:-1], part.inline())), q))
 
 
 def records() -> tuple[SubtaskRecord, ...]:

@@ -96,7 +96,7 @@ def test_an_end_in_flight_is_recorded_and_restored() -> None:
     hosted.carry("a", "b")
     (snapshot,) = taken(hosted["b"])
     cut = snapshot.received[AB]
-    assert [frame.kind for frame in cut.frames] == [PayloadKind.VALUES, PayloadKind.END]
+    assert [frame.kind for frame in cut.frames] == [PayloadKind.VALUES, PayloadKind.CONTROL]
     (sent,) = snapshot.sent.values()
     again = hosted.machine(Subtask("b"), RestoredChannels({AB: 0}, {AB: cut.frames}, {BC: sent.sent}))
     again.restore(Restored(b"".join(snapshot.state)), 1.0)

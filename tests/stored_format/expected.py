@@ -33,7 +33,7 @@ CONTENTS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
                 "state": 11, "exhausted": True, "ended": True, "partitioners": {"keeper": 0},
                 "SENT source[0]->keeper[0]": (
                     [(8, "TUPLES", [("flat", 10)]), (9, "TUPLES", [("flat", 11)]),
-                     (10, "TUPLES", [("nested", [12])]), (11, "VALUES", [-13]), (12, "END", [])]
+                     (10, "TUPLES", [("nested", [12])]), (11, "VALUES", [-13]), (12, "CONTROL", [])]
                 ),
                 "sent source[0]->keeper[0]": (12, 7, 8, 12),
             },
@@ -60,7 +60,7 @@ CONTENTS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
                 "RECEIVED source[0]->keeper[0]": (
                     [(3, "VALUES", [None, 4.5]), (5, "VALUES", [b"six", {"seven": [7]}, [8, (9,)]]),
                      (8, "TUPLES", [("flat", 10), ("flat", 11), ("nested", [12])]), (11, "VALUES", [-13]),
-                     (12, "END", [])]
+                     (12, "CONTROL", [])]
                 ),
                 "SENT keeper[0]->out[0]": [(1, "VALUES", [1, "two"])], "sent keeper[0]->out[0]": (2, 0, 1, 2),
                 "received source[0]->keeper[0]": (2, 12, 3, 12),
@@ -304,7 +304,7 @@ CONTENTS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
                 "state": {"count": 4}, "ended_inputs": [("numbers", 0)], "exhausted": True, "ended": True,
                 "partitioners": {"out": 0},
                 "SENT tally[0]->out[0]": (
-                    [(1, "VALUES", [1]), (2, "VALUES", [2]), (3, "VALUES", [3]), (4, "VALUES", [4]), (5, "END", [])]
+                    [(1, "VALUES", [1]), (2, "VALUES", [2]), (3, "VALUES", [3]), (4, "VALUES", [4]), (5, "CONTROL", [])]
                 ),
                 "sent tally[0]->out[0]": (5, 0, 1, 5), "received numbers[0]->tally[0]": (5, 5, 0, 0),
             },

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
-from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.control_frames import StreamEnd, statement_of
+from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.modes.steps.determinants import (
     At,
@@ -277,8 +278,12 @@ class ReplayTurns(Turns):
     def _drop(self, channel: InputProcessor, limit: int) -> int:
         head = channel.end.head
         assert head is not None and not isinstance(head, Marker)
-        if isinstance(head, Frame) and head.kind is PayloadKind.END:
-            self._acts.note_end(channel.end.channel)
-            channel.end.advance(1)
-            return 1
-        return channel.drop(head, limit)
+        return self._drop_control(channel, head) if head.is_control else channel.drop(head, limit)
+
+    def _drop_control(self, channel: InputProcessor, frame: Frame) -> int:
+        """Count a statement as one message, without a call of the node."""
+        match statement_of(frame, channel.end.channel):
+            case StreamEnd():
+                self._acts.note_end(channel.end.channel)
+                channel.end.advance(1)
+                return 1

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from cutline.snapshot.channel.frame import Buffer, PayloadKind
+from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
@@ -75,7 +75,7 @@ def _stored(handle: Handle, codec: Codec) -> Sequence[bytes]:
     packed: list[bytes] = []
     for frame in decode_frames(handle, decode_part(handle, handle.inline or b"")):
         messages = messages_of(frame, codec)
-        if frame.kind is PayloadKind.END:
+        if frame.is_control:
             packed.append(END_OF_STREAM)
         elif isinstance(messages, pa.RecordBatch):
             packed += pack_rows(messages, codec)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
@@ -302,6 +302,6 @@ def _arriving(item: Any) -> str:
     if not isinstance(item, Frame):
         kind = "aligned marker" if item.aligned else "marker"
         return f"{kind} of {item.snapshot_id} comes, behind message {item.written}"
-    if item.kind is PayloadKind.END:
+    if item.is_control:
         return f"the end comes, message {item.first}"
     return f"message {item.first} comes" if item.count == 1 else f"messages {item.first} to {item.last} come"

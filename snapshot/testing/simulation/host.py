@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from cutline.snapshot.assembly import assemble
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
-from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
+from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.errors import ChannelError
@@ -295,7 +295,7 @@ class _Steps(Generic[S]):
 
     def of(self, item: Item | None) -> S:
         """Return the step for the next item."""
-        is_end = isinstance(item, Frame) and item.kind is PayloadKind.END
+        is_end = isinstance(item, Frame) and item.is_control
         return self.named(is_marker=isinstance(item, Marker), is_end=is_end)
 
     def named(self, *, is_marker: bool, is_end: bool) -> S:

@@ -18,6 +18,7 @@ from cutline.barrier_runtime.dataframes.json_text import text_of_key, text_of_va
 from cutline.barrier_runtime.dataframes.snapshot_rows import SCHEMA, Opening, plan, read
 from cutline.barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.certificate import ListEntry
 from cutline.snapshot.stored.run_store import RunStore
@@ -226,6 +227,18 @@ def test_pickles_are_opened_only_when_trusted() -> None:
     assert [row["value"] is None for row in safe] != [row["value"] is None for row in messages]
     assert all(row["value"] is not None for row in messages)
     assert all(row["value_bytes"] for row in safe)
+
+
+def test_an_unknown_control_frame_is_refused_by_name() -> None:
+    """The rows never leave out a statement that they cannot read. An end is left out."""
+    unknown = sample.manifest_with_sent(sample.sent_part(*sample.UNKNOWN_STATEMENT))
+    whole, refused = (
+        Snapshot(manifest, lambda handle: handle.inline or b"", sample.CODEC)
+        for manifest in (sample.manifest(), unknown)
+    )
+    assert sorted(row["sequence"] for row in of_kind(rows_of(whole), "received", "sent")) == [3, 4, 5, 6, 7, 8]
+    with pytest.raises(SnapshotCorrupt, match=r"P\[0\]->Q\[0\].*message 8 is a control frame"):
+        rows_of(refused)
 
 
 # ---------------------------------------------------------------- texts

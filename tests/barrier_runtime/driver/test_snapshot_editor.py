@@ -23,6 +23,7 @@ from cutline.snapshot.stored.run_store import RunStore, stored_history
 from cutline.snapshot.stored.signed import SignedBackend
 from cutline.state_backends.verify import verify_run
 from cutline.testing import Simulator
+from tests.snapshot import sample
 from tests.snapshot.mending.mended_runs import ITEMS, RUN, graph, in_memory, opened, outcome, simulated
 
 WORDS = ("words", "kinds")
@@ -348,6 +349,14 @@ def test_a_snapshot_without_a_store_is_refused() -> None:
         editor.write("copy")
 
 
+def test_an_unknown_control_frame_is_refused_by_name() -> None:
+    """No edit passes over a statement that it cannot read."""
+    manifest = sample.manifest_with_sent(sample.sent_part(*sample.UNKNOWN_STATEMENT))
+    editor = SnapshotEditor(Snapshot(manifest, lambda handle: handle.inline or b"", sample.CODEC))
+    with pytest.raises(SnapshotCorrupt, match=r"P\[0\]->Q\[0\].*message 8 is a control frame"):
+        editor.dropMessages(("P", "Q"), lambda message: message == "six")
+
+
 def test_a_broken_edit_is_never_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate is checked before the manifest is written."""
     files, _ = simulated()
@@ -381,6 +390,6 @@ def _check_cut(cut: Snapshot, backend: Any) -> None:
     for channel in channels:
         before, after_edit = cut.channel(*channel), edited.channel(*channel)
         assert before.sent == after_edit.sent
-        ends = [frame.kind for frame in cut.frames_of(channel)].count(PayloadKind.END)
-        assert [frame.kind for frame in edited.frames_of(channel)].count(PayloadKind.END) == ends
+        ends = [frame.kind for frame in cut.frames_of(channel)].count(PayloadKind.CONTROL)
+        assert [frame.kind for frame in edited.frames_of(channel)].count(PayloadKind.CONTROL) == ends
         assert after_edit.sent - after_edit.processed == len(after_edit.messages) + ends

@@ -12,6 +12,7 @@ import pytest
 from cutline.channels.in_process import InProcessConnection
 from cutline.snapshot.channel.channel_cuts import SentCut
 from cutline.snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
 from cutline.snapshot.channel.frame_codec import encoded_frame
 from cutline.snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag, OutputBuffer
@@ -281,7 +282,8 @@ def test_the_end_is_numbered_and_last() -> None:
     end.send_end()
     end.put_marker(1, 1, aligned=False)
     cut = settled(end, 1)
-    assert (cut.sent, [frame.kind for frame in cut.frames]) == (2, [PayloadKind.VALUES, PayloadKind.END])
+    assert (cut.sent, [frame.kind for frame in cut.frames]) == (2, [PayloadKind.VALUES, PayloadKind.CONTROL])
+    assert cut.frames[-1] == control_frame(2, StreamEnd())
     with pytest.raises(ChannelError, match="after the end"):
         end.send("b")
     with pytest.raises(ChannelError, match="after the end"):

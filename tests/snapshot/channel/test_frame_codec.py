@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Frame, PayloadKind
-from cutline.snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
+from cutline.snapshot.channel.frame_codec import cut_frame, messages_of
 from cutline.snapshot.channel.record_batches import OpenBatches
 from cutline.snapshot.channel.serialization import Codec
 from tests.snapshot.sample import batch, flat, tuples, values
@@ -35,7 +36,7 @@ def make(kind: PayloadKind, first: int, count: int) -> Frame:
     return (tuples if kind is PayloadKind.TUPLES else flat)(first, *((n, "t") for n in numbers))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PayloadKind if kind is not PayloadKind.END])
+@pytest.mark.parametrize("kind", [kind for kind in PayloadKind if kind is not PayloadKind.CONTROL])
 @given(st.integers(1, 100), st.integers(1, 8), st.data())
 def test_a_frame_is_cut_to_any_range(kind: PayloadKind, first: int, count: int, data: st.DataObject) -> None:
     """(after, through] of a frame has those numbers and those messages; the whole frame is not copied."""
@@ -57,7 +58,7 @@ def test_tuples_stay_tuples() -> None:
 
 def test_the_end_is_one_message_without_a_value() -> None:
     """PROTOCOL 5.1: it has a number, and nothing to decode."""
-    frame = frame_of_end(7)
+    frame = control_frame(7, StreamEnd())
     assert (frame.first, frame.last, listed(frame)) == (7, 7, [])
     assert cut_frame(frame, 6, 7) is frame
 

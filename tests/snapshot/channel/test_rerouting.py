@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Frame, PayloadKind
-from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces, messages_of
+from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_pieces, messages_of
 from cutline.snapshot.channel.partitioning import donors_of, key_group, subtask_of_group
 from cutline.snapshot.channel.rerouting import (
     ChannelEnd,
@@ -91,9 +92,9 @@ def test_a_channel_without_messages_has_nothing_in_flight() -> None:
 def test_ends_are_taken_out_and_put_last(end: ChannelEnd) -> None:
     """Only an ending channel has one. It is a message of the last wave, and B counts it."""
     edge = edge_of(Route.WHOLE, [OldChannel(ONE, 0), OldChannel(OTHER, 0)], end=end)
-    found = reroute(edge, {ONE: [frame_of_end(5)], OTHER: [frame_of_end(9)]}, None, CODEC)
+    found = reroute(edge, {ONE: [control_frame(5, StreamEnd())], OTHER: [control_frame(9, StreamEnd())]}, None, CODEC)
     if end is ChannelEnd.ENDING:
-        assert found.frames[ONE] == (frame_of_end(100),)
+        assert found.frames[ONE] == (control_frame(100, StreamEnd()),)
         assert (found.processed[ONE], found.waves[ONE]) == (99, ((100, 3),))
     else:
         assert (found.frames[ONE], found.processed[ONE], found.waves[ONE]) == ((), 100, ())
@@ -103,9 +104,11 @@ def test_ends_are_taken_out_and_put_last(end: ChannelEnd) -> None:
 def test_an_end_stands_behind_messages_of_all_channels() -> None:
     """Also behind those of a channel whose sender had not ended, because they are of the same new sender."""
     edge = edge_of(Route.WHOLE, [OldChannel(ONE, 0), OldChannel(OTHER, 0)], end=ChannelEnd.ENDING)
-    found = reroute(edge, {ONE: [flat(4, ("a",)), frame_of_end(5)], OTHER: [flat(9, ("b",))]}, None, CODEC)
+    found = reroute(
+        edge, {ONE: [flat(4, ("a",)), control_frame(5, StreamEnd())], OTHER: [flat(9, ("b",))]}, None, CODEC
+    )
     assert contents(found) == [("a",), ("b",)]
-    assert found.frames[ONE][-1] == frame_of_end(100)
+    assert found.frames[ONE][-1] == control_frame(100, StreamEnd())
 
 
 def test_messages_are_in_the_order_of_waves_then_of_channels() -> None:
@@ -425,8 +428,10 @@ def test_other_senders_have_copies_of_their_own() -> None:
 def test_copies_have_their_end_once() -> None:
     """Ends are no messages of the comparison."""
     edge = edge_of(Route.COPIES, COPIES, end=ChannelEnd.ENDING)
-    found = reroute(edge, {ONE: [flat(1, ("a",)), frame_of_end(2)], OTHER: [flat(5, ("a",))]}, None, CODEC)
-    assert [frame.kind for frame in found.frames[ONE]] == [PayloadKind.FLAT, PayloadKind.END]
+    found = reroute(
+        edge, {ONE: [flat(1, ("a",)), control_frame(2, StreamEnd())], OTHER: [flat(5, ("a",))]}, None, CODEC
+    )
+    assert [frame.kind for frame in found.frames[ONE]] == [PayloadKind.FLAT, PayloadKind.CONTROL]
 
 
 def test_an_encoded_message_is_never_decoded_without_need() -> None:

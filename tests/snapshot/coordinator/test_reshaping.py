@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutline.snapshot.channel.frame import PayloadKind
 from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.partitioning import donors_of, heir_of, key_group, subtask_of_group
 from cutline.snapshot.channel.rerouting import ReroutedCount
@@ -398,7 +397,7 @@ def test_each_message_has_one_place_and_channels_are_in_a_legal_state(seen: Coun
         ]
         last = frames[-1].last if frames else channels.processed[new]
         assert 0 <= channels.processed[new] <= last == dict(of[new.source].sent)[new]
-        has_end = [frame.kind is PayloadKind.END for frame in frames]
+        has_end = [frame.is_control for frame in frames]
         assert not any(has_end[:-1])
         messages = [message for frame in frames for message in messages_of(frame, CODEC)]
         pairs = due.get((new.source.index, new.target.index), [])

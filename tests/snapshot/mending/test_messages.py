@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutline.snapshot.channel.frame import Frame, PayloadKind
-from cutline.snapshot.channel.frame_codec import encoded_messages, frame_of_end, messages_of
+from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.frame_codec import encoded_messages, messages_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.mending.messages import dropped, renumbered, renumbered_waves, replaced
@@ -25,7 +26,7 @@ FRAMES = [
     sample.tuples(5, (5, [5]), (6, ("six",))),
     sample.flat(7, (7, "seven"), (8, "eight")),
     sample.batch(9, 3),
-    frame_of_end(12),
+    control_frame(12, StreamEnd()),
 ]
 
 
@@ -40,7 +41,7 @@ def listed(frames: list[Frame]) -> list[Any]:
     for frame in frames:
         messages = decode(frame)
         found += messages.to_pylist() if isinstance(messages, pa.RecordBatch) else messages
-        found += ["END"] if frame.kind is PayloadKind.END else []
+        found += ["END"] if frame.is_control else []
     return found
 
 

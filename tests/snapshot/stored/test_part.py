@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgpack
@@ -92,7 +93,7 @@ def test_frames_come_back() -> None:
         sample.tuples(5, (1, 2)),
         sample.batch(6, 4),
         sample.flat(10, (1, "a"), ()),
-        Frame(12, 1, PayloadKind.END, b""),
+        Frame(12, 1, PayloadKind.CONTROL, b""),
     ]
     handle = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames).stored("parts/x", 5)
     part = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames)
@@ -130,13 +131,14 @@ def test_rows_of_batches_are_counted() -> None:
         ([structs.replace(sample.values(1, *range(20)), count=19)], "says 19 messages and holds 20"),
         ([structs.replace(sample.flat(1, (1,)), count=2)], "says 2 messages and holds 1"),
         ([Frame(1, 1, PayloadKind.VALUES, b"\xc0")], "holds -1"),
-        ([Frame(1, 2, PayloadKind.END, b"")], "says 2 messages and holds 1"),
+        ([Frame(1, 2, PayloadKind.CONTROL, b"")], "says 2 messages and holds 1"),
+        (sample.UNKNOWN_STATEMENT, "message 8 is a control frame with an unknown payload"),
         ([structs.replace(ROWS, count=2)], "says 2 messages and holds 3"),
         ([structs.replace(ROWS, count=4)], "says 4 messages and holds 3"),
         ([Frame(1, 3, PayloadKind.BATCH, b"no stream")], "says 3 messages and holds -1"),
     ],
 )
-def test_wrong_frames_are_refused(frames: list[Frame], says: str) -> None:
+def test_wrong_frames_are_refused(frames: Sequence[Frame], says: str) -> None:
     """A part is never made of frames that leave a gap, overlap, or do not hold what they say."""
     with pytest.raises(SnapshotCorrupt, match=says):
         channel_part(PartKind.RECEIVED, "r", 1, 1, sample.PQ, frames)

@@ -14,7 +14,7 @@ from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.contribution import parts_of, record_of
-from cutline.snapshot.stored.part import Handle, Part, PartKind, _part, channel_part, encode_frames
+from cutline.snapshot.stored.part import Handle, Part, PartKind, channel_part
 from cutline.snapshot.stored.snapshot import Snapshot
 from cutline.snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
@@ -158,21 +158,26 @@ def with_sent_frames(*frames: Frame) -> Snapshot:
 
 def with_sent_part(part: Part) -> Snapshot:
     """The sample with another part of what was overtaken on PQ."""
-    p, q = sample.records()
-    return Snapshot(
-        sample.manifest((replace(p, handles=(*p.handles[:-1], part.inline())), q)), nothing_stored, sample.CODEC
-    )
+    return Snapshot(sample.manifest_with_sent(part), nothing_stored, sample.CODEC)
 
 
 @pytest.mark.parametrize("payload", [b"", b"nonsense", frame_of_batch(6, pa.record_batch({"x": [1, 2]})).payload])
 def test_rows_of_batches_are_counted_when_read(payload: bytes) -> None:
     """A batch that cannot be read, or has another number of rows than its frame says, is SnapshotCorrupt."""
-    written = encode_frames([Frame(6, 3, PayloadKind.BATCH, payload)])
-    origin = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID)
-    snapshot = with_sent_part(_part(PartKind.SENT, origin, sample.P, (6, 8), written, channel=sample.PQ))
+    snapshot = with_sent_part(sample.sent_part(Frame(6, 3, PayloadKind.BATCH, payload)))
     with pytest.raises(SnapshotCorrupt, match="the frame from 6 says 3 messages and holds"):
         snapshot.verify()
     with pytest.raises(SnapshotCorrupt, match="the frame from 6 says 3 messages and holds"):
+        _ = snapshot.channel("P", "Q").messages
+
+
+def test_an_unknown_control_frame_is_refused_by_name() -> None:
+    """The error names part, channel and message, and says what to do."""
+    snapshot = with_sent_part(sample.sent_part(*sample.UNKNOWN_STATEMENT))
+    says = r"P\[0\]->Q\[0\], snapshot .*message 8 is a control frame with an unknown payload .*an earlier snapshot"
+    with pytest.raises(SnapshotCorrupt, match=says):
+        snapshot.verify()
+    with pytest.raises(SnapshotCorrupt, match=says):
         _ = snapshot.channel("P", "Q").messages
 
 

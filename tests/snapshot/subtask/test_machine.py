@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cutline.snapshot.channel.frame import Frame, Marker
+from cutline.snapshot.channel.frame import Frame, Marker, PayloadKind
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import ChannelError, NodeError, RestoreRefused
 from cutline.snapshot.graph import Graph
@@ -32,6 +32,7 @@ from cutline.snapshot.subtask.reports import (
     SubtaskEnded,
 )
 from cutline.snapshot.subtask.restored import Restored
+from tests.snapshot import sample
 from tests.snapshot.hosted import Hosted, only, state_of, taken, values
 
 CODEC = Codec()
@@ -490,3 +491,13 @@ def test_errors_of_a_link_pass_through() -> None:
     assert not isinstance(frame, Marker)
     with pytest.raises(ChannelError, match="a repeat"):
         hosted["b"].deliver(AB, frame)
+
+
+def test_an_unknown_control_frame_is_refused_by_name() -> None:
+    """Messages before the frame are processed. The frame fails the subtask, and is not skipped."""
+    machine = Hosted(Graph("fed").add("a", Feed()).add("b", Recorder()).connect("a", "b"))["b"]
+    machine.deliver(AB, sample.values(1, "x"))
+    machine.deliver(AB, Frame(2, 1, PayloadKind.CONTROL, b"\x01later"))
+    with pytest.raises(ChannelError, match=r"a\[0\]->b\[0\]: message 2 is a control frame .*on all workers"):
+        machine.run(1.0, 10)
+    assert machine.inputs[AB].processed == 1

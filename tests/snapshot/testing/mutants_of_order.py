@@ -99,10 +99,12 @@ def end_not_numbered(patch: Patch) -> None:
 
     def advanced(self: ChannelReceiver, count: int) -> None:
         head = self.head
-        advance(self, 0 if isinstance(head, Frame) and head.kind is PayloadKind.END else count)
+        advance(self, 0 if isinstance(head, Frame) and head.is_control else count)
 
     patch.setattr(
-        sys.modules[ChannelSender.__module__], "frame_of_end", lambda first: Frame(first, 0, PayloadKind.END, b"")
+        sys.modules[ChannelSender.__module__],
+        "control_frame",
+        lambda first, _: Frame(first, 0, PayloadKind.CONTROL, b""),
     )
     patch.setattr(ChannelReceiver, "advance", advanced)
     patch.setattr(ChannelReceiver, "validate", lambda self: None)
@@ -117,7 +119,7 @@ def _record_no_ends(patch: Patch) -> None:
     stop, unwritten = ChannelReceiver.stop_recording, OutputBuffer._unwritten
 
     def without_ends(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-        return tuple(frame for frame in frames if frame.kind is not PayloadKind.END)
+        return tuple(frame for frame in frames if not frame.is_control)
 
     def stopped(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         cut = stop(self, snapshot_id, written)
@@ -133,7 +135,7 @@ def closed_on_arrival(patch: Patch) -> None:
 
     def mutant(self: SubtaskMachine, channel: ChannelId, frame: Frame) -> None:
         deliver(self, channel, frame)
-        if isinstance(frame, Frame) and frame.kind is PayloadKind.END:
+        if isinstance(frame, Frame) and frame.is_control:
             ended(self._acts, channel)
             self._acts.end_if_over()
 

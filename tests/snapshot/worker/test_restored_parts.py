@@ -8,8 +8,9 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.stored.part import Handle, PartKind
+from cutline.snapshot.stored.part import Handle, PartKind, decode_part
 from cutline.snapshot.worker.restored_parts import read_parts
+from tests.snapshot import sample
 
 
 def test_changes_that_cannot_be_read_are_named() -> None:
@@ -20,3 +21,11 @@ def test_changes_that_cannot_be_read_are_named() -> None:
     with pytest.raises(SnapshotCorrupt) as caught:
         read_parts(deploy, lambda _: memoryview(b"x"), lambda *_: None, Codec())
     assert str(caught.value).startswith(f"{handle.name}: its table of changes cannot be read")
+
+
+def test_an_unknown_control_frame_is_refused_by_name() -> None:
+    """A restore never skips a statement of a channel."""
+    handle = sample.sent_part(*sample.UNKNOWN_STATEMENT).inline()
+    deploy = Deploy(2, (RestoredSubtask(sample.Q, None, (), (), (handle,)),), has_more=False)
+    with pytest.raises(SnapshotCorrupt, match=r"P\[0\]->Q\[0\].*message 8 is a control frame"):
+        read_parts(deploy, lambda each: decode_part(each, each.inline or b""), lambda *_: None, Codec())

@@ -50,7 +50,7 @@ class Stamped:
     def end(self, channel: ChannelId, stamp: int) -> None:
         """Handle the end of an input, and send a message as `onEnd` does."""
         end = self.ends[channel]
-        frame = Frame(end.processed + 1, 1, PayloadKind.END, b"", ((stamp, 1),))
+        frame = Frame(end.processed + 1, 1, PayloadKind.CONTROL, b"", ((stamp, 1),))
         end.deliver(frame)
         self.epochs.input_ended(end, frame)
         end.advance(1)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
+from cutline.snapshot.channel.frame import Frame, PayloadKind
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import ChannelError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.modes.steps.determinants import Cut, Took, TookTogether
 from cutline.snapshot.modes.steps.replay import Replay
@@ -79,3 +83,13 @@ def test_credit_is_given_back_for_a_call_that_needs_more_messages() -> None:
     assert repeated.end.take_freed_bytes() == sum(cast("Any", frame).size for frame in frames[:2])
     repeated.end.deliver(cast("Any", frames[2]))
     assert repeated.turns.may_handle(CHANNEL)
+
+
+def test_an_unknown_control_frame_is_refused_by_name() -> None:
+    """Also where messages of the log are counted only, because the restored state has them already."""
+    repeated = Repeated([Took(0, 1), cut(1)])
+    repeated.steps.keeps_state = True
+    repeated.end.deliver(Frame(1, 1, PayloadKind.CONTROL, b"\x01later"))
+    with pytest.raises(ChannelError, match=r"a\[0\]->b\[0\]: message 1 is a control frame"):
+        repeated.turns.handle(CHANNEL, 9)
+    assert repeated.end.processed == 0
