@@ -13,7 +13,7 @@ from functools import partial
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import claim_of_snapshot
-from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.checkpoint import Checkpoint

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
 
+from cutline.snapshot.plan.modes import Mode
 from tests.source_files import PACKAGES, USERS_FOLDER, name_of, nodes, python_files
 from tests.structure import Edges, circles, folders, imports
 
@@ -116,7 +117,13 @@ def test_the_core_makes_no_chance_of_its_own() -> None:
     assert not offences
 
 
-@pytest.mark.parametrize("room", ["plan", "channel", "subtask", "worker", "coordinator", "stored", "keyed"])
+@pytest.mark.parametrize(
+    "room",
+    [
+        *("plan", "channel", "subtask", "worker", "coordinator", "stored", "keyed"),
+        *("columns", "steps", "operators", "mending", "drawing"),
+    ],
+)
 def test_machines_import_no_mode(room: str) -> None:
     """A mode knows the machines, and they do not know it, so that a mode is one room and one row."""
     assert not [
@@ -124,6 +131,19 @@ def test_machines_import_no_mode(room: str) -> None:
         for path in python_files(f"snapshot/{room}")
         for found in _imports(path)
         if found.module.startswith(("cutline.snapshot.modes", "cutline.snapshot.assembly"))
+    ]
+
+
+@pytest.mark.parametrize("room", ["worker", "coordinator"])
+def test_machines_name_no_mode(room: str) -> None:
+    """The machines of both sides ask the row of a mode for facts, and never which mode it is."""
+    names = (*(mode.__name__ for mode in get_args(Mode)), "CutRule", "row_of", "is_alone")
+    assert not [
+        f"{name_of(path)}:{node.lineno} names {name}"
+        for path in python_files(f"snapshot/{room}")
+        for node in nodes(path)
+        if isinstance(node, ast.Name | ast.Attribute)
+        if (name := node.id if isinstance(node, ast.Name) else node.attr) in names
     ]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from cutline import Context, Graph, Node, Source
 from cutline.barrier_runtime.worker.data_plane import DataPlane
-from cutline.snapshot.assembly import assemble, ledgers_of
+from cutline.snapshot.assembly import assemble, collector_of, ledgers_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Connect, Deploy, RestoredSubtask, StartProcessing, TriggerSnapshot
 from cutline.snapshot.ids import Subtask
@@ -126,7 +126,7 @@ class _Worker:
                 for each in subtasks
             }
 
-        self.machine = WorkerMachine(0, make, ledgers_of)
+        self.machine = WorkerMachine(0, make, ledgers_of, collector_of)
         deploy = Deploy(1, tuple(RestoredSubtask(each, None, (), (), ()) for each in subtasks), has_more=False)
         parts = RestoredParts(deploy, dict.fromkeys(subtasks), {each: RestoredChannels() for each in subtasks})
         for event in (

@@ -15,6 +15,7 @@ from cutline.barrier_runtime.coordinator.coordinator_service import CoordinatorS
 from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from cutline.barrier_runtime.logs import configure
 from cutline.barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
+from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
 from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.fence_events import RestoreFrom
@@ -60,6 +61,8 @@ class CoordinatorActor:
         coordinator = Coordinator(
             setup.settings,
             Fence(setup.owner, secrets.token_hex(16), setup.restore_from),
+            cut_start_of,
+            completion_of,
             launch="",
             epoch_offset=time.time() - time.monotonic(),
         )

@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from cutline.barrier_runtime.coordinator.endpoint import Endpoint
-from cutline.barrier_runtime.coordinator.mode_status import mode_status, records_status
+from cutline.barrier_runtime.coordinator.mode_status import mode_status
 from cutline.barrier_runtime.coordinator.request_results import RequestResults
 from cutline.barrier_runtime.progress import ProgressTracker, WorkerProgress
 from cutline.barrier_runtime.reactor import Reactor
@@ -54,7 +54,6 @@ from cutline.snapshot.coordinator.events import (
 )
 from cutline.snapshot.coordinator.machine import Coordinator, Outcome
 from cutline.snapshot.errors import ChannelError, CutlineError, RunFailed
-from cutline.snapshot.plan.modes import name_of_mode
 from cutline.snapshot.stored.snapshot_edits import set_pinned
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
@@ -226,10 +225,8 @@ class CoordinatorService:
         }
 
     def _mode_status(self, c: Coordinator) -> dict[str, Any]:
-        mode = c.settings.topology.mode
-        if c.records is not None:
-            return {"name": name_of_mode(mode)} | records_status(c.records, c.recovery, time.monotonic())
-        return mode_status(mode, c.newest, c.incarnation, self._progress.mode(c.incarnation))
+        status = mode_status(c.settings.topology.mode, c.newest, c.incarnation, self._progress.mode(c.incarnation))
+        return status | c.completion.status(time.monotonic())
 
     def close(self) -> None:
         """Stop at once, without a message to workers."""

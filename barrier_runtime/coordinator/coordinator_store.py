@@ -32,7 +32,7 @@ from cutline.snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from cutline.snapshot.errors import CutlineError
-from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored.backend import StateBackend, is_permanent
 from cutline.snapshot.stored.manifest import Aborted, Manifest
 from cutline.snapshot.stored.pins import PinKind

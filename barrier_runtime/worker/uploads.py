@@ -17,8 +17,8 @@ from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
 from cutline.snapshot.error_text import printable
-from cutline.snapshot.independent.record_files import RecordFiles
 from cutline.snapshot.keyed.row_spool import RowSpool
+from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.stored.run_store import RunStore

@@ -29,7 +29,7 @@ from cutline.barrier_runtime.worker.uploads import Storage
 from cutline.channels.connection import Connection
 from cutline.channels.heartbeat import Heartbeats
 from cutline.channels.identity import Identity
-from cutline.snapshot.assembly import ledgers_of
+from cutline.snapshot.assembly import collector_of, ledgers_of
 from cutline.snapshot.coordinator.control import PublicationDone, WorkerMessage
 from cutline.snapshot.coordinator.disk_placement import placed_on
 from cutline.snapshot.errors import ChannelError, CutlineError
@@ -99,7 +99,7 @@ class Worker:
         self._logger = worker_logger(launch, number)
         backend = launch.open_backend()
         settings = WorkerSettings(inline_bytes_max=backend.inline_bytes_max)
-        self._machine = WorkerMachine(number, self._make_machines, ledgers_of, settings)
+        self._machine = WorkerMachine(number, self._make_machines, ledgers_of, collector_of, settings)
         self._plane: DataPlane | None = None
         #: True when subtasks were closed, and their memory is not collected yet
         self._has_closed = False

@@ -192,6 +192,9 @@ class RecordAwaits:
     senders: tuple[Subtask, ...]
 
 
+#: Messages about what a subtask stores by itself.
+RecordMessage = RecordAnnounced | RecordFailed | RecordFenced | RecordAwaits
+
 WorkerMessage = (
     WorkerRegistered
     | DeployTaken
@@ -206,10 +209,7 @@ WorkerMessage = (
     | SnapshotAskedFor
     | ClockAnswered
     | PublicationDone
-    | RecordAnnounced
-    | RecordFailed
-    | RecordFenced
-    | RecordAwaits
+    | RecordMessage
 )
 
 # ---- from the coordinator

@@ -71,11 +71,11 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsNeeded:
-    """The newest records must become a snapshot before anything is restored. `composed` follows."""
+class CompositionNeeded:
+    """A snapshot must be composed before anything is restored. `composed` follows."""
 
 
-DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started | RecordsNeeded
+DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started | CompositionNeeded
 
 
 class Deployment:
@@ -246,13 +246,13 @@ class Deployment:
         return self._gather()  # gather again, because workers may have been lost
 
     def composed(self, manifest: Manifest) -> DeploymentResult | None:
-        """Continue from the snapshot that the newest records became."""
+        """Continue from the snapshot that was composed."""
         self._newest = manifest.snapshot_id
         return self.manifest_read(manifest)
 
     @property
-    def base_of_records(self) -> Manifest | None:
-        """The snapshot with which the records of the present incarnation go on; None for a fresh start without one.
+    def base_of_incarnation(self) -> Manifest | None:
+        """The snapshot with which the present incarnation goes on; None for a fresh start without one.
 
         A snapshot of the incarnation stands in its place: it has copies of what it cut out of logs, and the files of
         older parts may be gone with older snapshots.
@@ -266,17 +266,17 @@ class Deployment:
         return self.known is not None and (self.known.run, self.known.incarnation) == at
 
     @property
-    def _needs_records(self) -> bool:
-        """Whether records may be newer than the snapshot to restore (PROTOCOL 14.5). None is newer than a final one."""
-        if not self._settings.topology.row.is_alone or self.known is None or self.known.final:
+    def _needs_composition(self) -> bool:
+        """Whether more may be stored than the snapshot to restore has (PROTOCOL 14.5). A final one has all."""
+        if not self._settings.topology.row.restores_composed or self.known is None or self.known.final:
             return False
         return self.known.run == self._settings.run and self.known.incarnation != self._claim
 
-    def _await_records(self) -> RecordsNeeded:
+    def _await_composition(self) -> CompositionNeeded:
         self._must_restore = True
         self._registry.incarnation = self._claim
         self._enter(Phase.READING, None)
-        return RecordsNeeded()
+        return CompositionNeeded()
 
     def deploy_taken(self, worker: int, incarnation: int) -> None:
         """Send the next chunk to a worker that received a chunk."""
@@ -348,7 +348,7 @@ class Deployment:
         running = self._registry.running()
         if not self._must_restore and running != [0]:
             source = self._source
-            if self._settings.topology.mode is not None and source is not None and not self._knows(source):
+            if self._settings.topology.row.adopts_known and source is not None and not self._knows(source):
                 self._read(*source)
                 return None
             self._must_restore = True
@@ -383,8 +383,8 @@ class Deployment:
             plan = self._placement.host(plan, self._registry.disks())
         except RestoreRefused as error:
             return Unrecoverable(str(error))
-        if self._needs_records:  # only now, because records of another graph are not read
-            return self._await_records()
+        if self._needs_composition:  # only now, because nothing is composed of another graph
+            return self._await_composition()
         self._deploy(plan, is_final=self.known.final)
         return None
 

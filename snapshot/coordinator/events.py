@@ -8,8 +8,8 @@ from cutline.snapshot.coordinator.control import CoordinatorMessage, WorkerMessa
 from cutline.snapshot.coordinator.fence_events import Answer, CheckForClaim, ClaimSeen, StoreEffect
 from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
 from cutline.snapshot.coordinator.retention import RemovalRequest
-from cutline.snapshot.independent.composed_cut import CutPlan
 from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.cut_plan import CutPlan
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.manifest import Manifest
 

@@ -16,19 +16,29 @@ deadline. REPLAYING has no deadline, because a replay takes as long as the work 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from typing import assert_never
 
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator import fence_events as fencing
 from cutline.snapshot.coordinator.bounded_history import BoundedHistory
+from cutline.snapshot.coordinator.completion import (
+    ClaimFound,
+    Completion,
+    CompletionParts,
+    CompletionResult,
+    NotWhole,
+    StoredAlone,
+    Unusable,
+    Whole,
+)
+from cutline.snapshot.coordinator.cut_start import CutStart
 from cutline.snapshot.coordinator.deployment import (
     Adopted,
+    CompositionNeeded,
     Deployment,
     DeploymentResult,
     IncarnationFailed,
-    RecordsNeeded,
     Restored,
     Started,
     Unrecoverable,
@@ -36,27 +46,29 @@ from cutline.snapshot.coordinator.deployment import (
 from cutline.snapshot.coordinator.disk_placement import Placement
 from cutline.snapshot.coordinator.fence import Fence, FenceState
 from cutline.snapshot.coordinator.outbox import Outbox
-from cutline.snapshot.coordinator.pending_snapshot import Initiator, SnapshotRequest
-from cutline.snapshot.coordinator.record_tracker import RecordTracker
+from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot, SnapshotRequest
 from cutline.snapshot.coordinator.restart_policy import Restart, Restarts
 from cutline.snapshot.coordinator.retention import RemovalRequest, Retention
 from cutline.snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
-from cutline.snapshot.coordinator.step_records import is_foreign
 from cutline.snapshot.coordinator.termination import RunTermination
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.culprit import Culprit, Suspect
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.independent.composed_cut import plan_cut
-from cutline.snapshot.independent.recovery_report import report_of
+from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.manifest import Manifest
 
 __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
+
+#: Makes the start of the cuts of a graph.
+MakeCutStart = Callable[[Topology], CutStart]
+
+#: Makes the completion of a coordinator instance.
+MakeCompletion = Callable[[CompletionParts], Completion]
 
 
 class Coordinator:
@@ -67,13 +79,26 @@ class Coordinator:
     settings : RunSettings
     fence : Fence
         A fresh fence, which the first event starts.
+    make_cut_start : callable
+        Makes the start of the cuts of a graph: `snapshot.assembly.cut_start_of`.
+    make_completion : callable
+        Makes the completion of this instance: `snapshot.assembly.completion_of`.
     launch : str
         Token of the newest known stage; "" for none.
     epoch_offset : float
         Seconds to add to the monotonic time of events, giving seconds since the epoch.
     """
 
-    def __init__(self, settings: RunSettings, fence: Fence, *, launch: str, epoch_offset: float) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        fence: Fence,
+        make_cut_start: MakeCutStart,
+        make_completion: MakeCompletion,
+        *,
+        launch: str,
+        epoch_offset: float,
+    ) -> None:
         self.settings = settings
         self.outcome: Outcome | None = None
         self.reason = ""
@@ -88,15 +113,18 @@ class Coordinator:
         self._outbox = Outbox(self._registry, epoch_offset)
         self._restarts = Restarts(settings.restart_policy, settings.topology)
         self._retention = Retention(settings.retained)
-        run, topology, policy = settings.run, settings.topology, settings.policy
-        self._records = None
-        #: whether replaced records are being removed
-        self._is_removing = False
-        if topology.row.is_alone:
-            policy = replace(policy, interval=None)  # because each subtask records itself
-            self._records = RecordTracker(topology, placement.workers, self._registry, self._outbox)
-        self._tracker = SnapshotTracker(run, topology, placement.workers, policy, self._registry, self._outbox)
+        run, topology = settings.run, settings.topology
+        self._tracker = SnapshotTracker(
+            run, topology, placement.workers, settings.policy, self._registry, self._outbox, make_cut_start(topology)
+        )
         self._deployment = Deployment(settings, placement, self._registry, self._restarts, self._outbox)
+        #: how the pending snapshots become whole
+        self.completion = make_completion(
+            CompletionParts(
+                settings, placement.workers, self._registry, self._outbox, self._restarts, self._tracker,
+                self._deployment, fence,
+            )
+        )  # fmt: skip
 
     # ---------------------------------------------------------------- steps and properties
 
@@ -161,16 +189,6 @@ class Coordinator:
         return self._tracker.table
 
     @property
-    def recovery(self) -> Manifest | None:
-        """The snapshot with the report of the last recovery from records, or None before the first."""
-        return None if self._records is None else self._records.recovery
-
-    @property
-    def records(self) -> RecordTracker | None:
-        """The newest records of the subtasks, or None where markers cut the graph."""
-        return self._records
-
-    @property
     def workers(self) -> dict[int, int]:
         """{worker number: process id} of the registered workers."""
         return self._registry.process_ids()
@@ -195,13 +213,12 @@ class Coordinator:
             case events.StoreAnswered(answer, check):
                 self._on_store(answer, check)
             case events.ManifestRead(manifest):
-                if self._records is not None:
-                    self._records.note_recovery(manifest)
+                self.completion.read(manifest)
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.RecordsUnusable(reason):
                 self._on_unusable(reason)
             case events.RecordsListed() | events.CutStored() | events.CutNotStored() | events.RecordsRemoved():
-                self._take_about_records(event)
+                self._on_completion_result(self.completion.answered(event))
             case events.SnapshotsDeleted(snapshot_ids, versions):
                 if versions and self.phase is not Phase.CLAIMING:
                     self._outbox.broadcast(control.PruneVersions(self.incarnation, versions))
@@ -266,37 +283,25 @@ class Coordinator:
                 may_start = self._is_current(incarnation) and self.phase is Phase.RUNNING
                 self._tracker.ask(subtask, incarnation, may_start=may_start)
             case control.ClockAnswered(incarnation) if self._is_current(incarnation):
-                self._tracker.clock_answered(message)
+                self._tracker.answered(message)
             case control.SnapshotAcknowledged(incarnation) if self._is_current(incarnation):
-                self._on_acknowledged(message)
+                self._on_completion_result(self.completion.acknowledged(message))
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
                 if self.table.is_collecting(snapshot_id):  # later only the store may end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
-            case control.RecordAnnounced(incarnation, record, seconds) if self._is_current(incarnation):
-                assert self._records is not None
-                self._records.take(record, seconds)
-                self._restarts.note_recorded(record)
-                if self._records.take_first_round():  # the restore has worked, and needs no snapshot to show it
-                    self._note_progress(self.table.first_id - 1, ())
-                self._trigger_waiting()
-                self._remove_records()
-            case control.RecordFailed(incarnation, subtask, number, reason) if self._is_current(incarnation):
-                self._on_record_failed(subtask, number, reason)
-            case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
-                assert self._records is not None
-                self._records.note_awaiting(subtask, senders, is_requested=bool(self.table.collecting()))
-            case control.RecordFenced(incarnation, claim) if self._is_current(incarnation):
-                self._on_record_fenced(claim)
+            case (
+                control.RecordAnnounced(incarnation)
+                | control.RecordFailed(incarnation)
+                | control.RecordAwaits(incarnation)
+                | control.RecordFenced(incarnation)
+            ) if self._is_current(incarnation):
+                self._on_completion_result(self.completion.received(message))
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtasks)
 
     def _on_handled(self, suspect: Suspect) -> None:
         """Note that what had failed was handled, maybe behind the cuts of what is on its way now."""
-        if self._records is None:
-            on_its_way = max(self.table.pending, default=self.table.first_id - 1)
-        else:
-            on_its_way = self._records.on_its_way(suspect.subtask)
-        self._restarts.note_handled(suspect, on_its_way + 1)
+        self._restarts.note_handled(suspect, self.completion.on_its_way(suspect.subtask) + 1)
 
     def _is_current(self, incarnation: int) -> bool:
         """Return whether `incarnation` is deployed. Messages of other incarnations are dropped (PROTOCOL 6.1)."""
@@ -311,9 +316,7 @@ class Coordinator:
             case Unrecoverable(reason):
                 self._end(Outcome.FAILED, reason)
             case Adopted():
-                if self._records is not None:
-                    self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
-                    self._records.permit(self._fence.claim)
+                self.completion.begun(is_adopted=True)
                 if self.history:
                     # Announce again, because the previous instance may have published without an announcement. First,
                     # because a worker takes what is settled and was not announced for aborted (PROTOCOL 13.4).
@@ -323,13 +326,10 @@ class Coordinator:
             case Restored(is_over):
                 self._on_restored(is_over)
             case Started():
-                if self._records is not None:
-                    self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
-                    if self._deployment.known is not None:
-                        self._records.announce_restored(self._deployment.known)
+                self.completion.begun(is_adopted=False)
                 self._on_running()
-            case RecordsNeeded():
-                self._list_records()
+            case CompositionNeeded():
+                self._on_completion_result(self.completion.compose_restored())
             case _:
                 assert_never(result)
 
@@ -342,8 +342,6 @@ class Coordinator:
 
     def _on_running(self) -> None:
         self._has_doubted = False
-        known = self._deployment.known
-        self.table.needs_state = known is not None and is_foreign(known, self.settings.run, self.settings.topology)
         self._outbox.put(events.CollectOrphans(self.incarnation))
         self._trigger_waiting()
 
@@ -399,8 +397,7 @@ class Coordinator:
 
     def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
         self._tracker.give_up_all(f"rolled back: {reason}")
-        if self._records is not None:
-            self._records.begin(has_snapshot=False)
+        self.completion.rolled_back()
         self._termination.roll_back()
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch, culprit)
@@ -469,146 +466,67 @@ class Coordinator:
         """Start requested snapshots. When all workers are idle, start a snapshot to detect termination."""
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_requested()
-            if self._records is not None:
-                self._compose_due()
+            self._on_completion_result(self.completion.compose_due())
             if self._waits_for_idle_snapshot and self._tracker.table.may_ask(self._outbox.now):
                 self._tracker.trigger_idle()
 
     @property
     def _waits_for_idle_snapshot(self) -> bool:
         """All workers are idle, and no pending snapshot shows whether the run has terminated."""
-        return self._records is None and self._registry.all_idle and not self._tracker.table.pending
+        return self._tracker.cut_start.is_triggered and self._registry.all_idle and not self._tracker.table.pending
 
-    def _on_acknowledged(self, message: control.SnapshotAcknowledged) -> None:
-        snapshot = self._tracker.acknowledge(message)
-        if snapshot is None:
-            return
-        wrong = self._tracker.problems(snapshot, self._deployment.newest_lists(), self._deployment.known)
-        if wrong:
-            self._abort(snapshot.snapshot_id, f"the cut is not consistent: {wrong}")
-        else:
-            self._tracker.begin_publish(snapshot, self._fence.claim)
-            self._fenced(self._fence.step(fencing.Publish(snapshot.snapshot_id)))
-
-    # ---------------------------------------------------------------- records of subtasks alone (PROTOCOL 14)
-
-    def _take_about_records(self, event: events.RecordsAnswer) -> None:
-        match event:
-            case events.RecordsListed(claim, records):
-                if claim == self._fence.claim and self.phase is Phase.READING:
-                    self._compose(records, Initiator.RESTORE)
-            case events.CutStored(snapshot_id, records_of_cut):
-                self._on_cut_stored(snapshot_id, records_of_cut)
-            case events.CutNotStored(snapshot_id, reason):
+    def _on_completion_result(self, result: CompletionResult | None) -> None:
+        match result:
+            case None:
+                pass
+            case Whole(snapshot):
+                self._on_whole(snapshot)
+            case NotWhole(snapshot_id, reason):
                 if self.phase is Phase.READING:
                     self._on_unusable(reason)
                 else:
                     self._abort(snapshot_id, reason)
-            case events.RecordsRemoved():
-                self._is_removing = False
-                self._remove_records()
+            case Unusable(reason):
+                self._on_unusable(reason)
+            case StoredAlone(is_first_round):
+                if is_first_round:  # the restore has worked, and needs no snapshot to show it
+                    self._note_progress(self.table.first_id - 1, ())
+                self._trigger_waiting()
+                self.completion.remove_unneeded()
+            case ClaimFound(claim):
+                self._on_fenced(claim)
+            case IncarnationFailed(reason):
+                self._roll_back(reason)
             case _:
-                assert_never(event)
+                assert_never(result)
 
-    def _list_records(self) -> None:
-        base = self._deployment.known
-        assert base is not None
-        if base.incarnation < self._fence.lowest_incarnation:
-            self._compose((), Initiator.RESTORE)
-        else:
-            self._outbox.put(events.ListRecords(self._fence.claim, base.incarnation))
-
-    def _on_record_fenced(self, claim: Claim) -> None:
-        """Stop if a newer claim took the run. Nothing else may show it, because records need no manifest."""
-        assert self._records is not None
-        if claim.number > self._fence.claim:
-            self._on_fenced(claim)
-        else:
-            self._records.permit(self._fence.claim)
-
-    def _on_record_failed(self, subtask: Subtask, number: int, reason: str) -> None:
-        """Roll back when a subtask cannot record itself. Else those behind it would wait for ever (PROTOCOL 14.2)."""
-        assert self._records is not None
-        reason = f"record of {subtask}: {reason}"
-        self._tracker.aborted = self._tracker.aborted.add((number, reason))
-        times = self._records.fail(subtask)
-        if times > self.table.policy.tolerable_failures:
-            self._roll_back(f"{times} records of {subtask} in a row failed, the last because {reason}")
-
-    def _remove_records(self) -> None:
-        """Remove replaced records, unless a cut is made of them, or others are being removed (PROTOCOL 14.8)."""
-        assert self._records is not None
-        if self._is_removing or self._is_composing:
-            return
-        if paths := self._records.take_unneeded():
-            self._is_removing = True
-            self._outbox.put(events.RemoveRecords(paths))
-
-    @property
-    def _is_composing(self) -> bool:
-        """Return whether a cut is being made of records."""
-        return any(each.is_composing for each in self.table.pending.values())
-
-    def _compose_due(self) -> None:
-        """Make a snapshot of the first records, of those since a request, and of the last (PROTOCOL 14.4)."""
-        assert self._records is not None
-        if self._is_composing:  # its snapshot is the next base, and the files of the present one may go with it
-            return
-        newest = next(reversed(self.table.collecting()), None)
-        if newest is not None and self._records.covers(newest.snapshot_id):
-            self._compose(tuple(self._records.newest.values()), None)
-        elif not self.table.pending and (self._records.is_over or self._records.are_first):
-            self._compose(tuple(self._records.newest.values()), Initiator.RECORDS)
-
-    def _compose(self, records: tuple[IndependentRecord, ...], initiator: Initiator | None) -> None:
-        """Let the cut of records be stored. `initiator` is None for the newest snapshot that is pending."""
-        try:
-            plan = plan_cut(self.settings.run, self.settings.topology, self._deployment.base_of_records, records)
-        except RestoreRefused as error:
-            self._on_unusable(str(error))
-            return
-        snapshot = (
-            self.table.collecting()[-1] if initiator is None else self.table.open(self._outbox.now, (), initiator)
-        )
-        snapshot.is_composing = True
-        if initiator is Initiator.RESTORE:
-            snapshot.recovery = report_of(plan, self._deployment.base_of_records, records)
-        self._outbox.put(events.StoreCut(snapshot.snapshot_id, self.incarnation, plan))
-
-    def _on_cut_stored(self, snapshot_id: int, records: tuple[SubtaskRecord, ...]) -> None:
-        snapshot = self.table.pending.get(snapshot_id)
-        if snapshot is None:
-            return
-        snapshot.records.update((record.subtask, record) for record in records)
-        lists = None if self.phase is Phase.READING else self._deployment.newest_lists()
-        wrong = self._tracker.problems(snapshot, lists, self._deployment.known)
-        if wrong and self.phase is Phase.READING:
-            self._on_unusable(f"the cut of the newest records is not consistent: {wrong}")
-        elif wrong:
-            self._abort(snapshot_id, f"the cut is not consistent: {wrong}")
-        else:
+    def _on_whole(self, snapshot: PendingSnapshot) -> None:
+        """Publish a snapshot if its cut is consistent."""
+        is_restore = self.phase is Phase.READING
+        lists = None if is_restore else self._deployment.newest_lists()
+        wrong = self._tracker.problems(snapshot, lists)
+        if not wrong:
             self._tracker.begin_publish(snapshot, self._fence.claim)
-            self._fenced(self._fence.step(fencing.Publish(snapshot_id)))
+            self._fenced(self._fence.step(fencing.Publish(snapshot.snapshot_id)))
+        elif is_restore:
+            self._on_unusable(f"the cut of the newest records is not consistent: {wrong}")
+        else:
+            self._abort(snapshot.snapshot_id, f"the cut is not consistent: {wrong}")
 
     def _on_published(self, snapshot_id: int) -> None:
         manifest, requests = self._tracker.mark_published(snapshot_id)
         is_restore = self.phase is Phase.READING
         is_last = not is_restore and self._termination.is_last(requests, is_final=manifest.final)
-        if self._records is not None and not is_restore:
-            self._records.complete(self._fence.claim)  # ahead of the announcement, because workers must commit first
+        self.completion.published(manifest)
         self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
-        self.table.needs_state = False
         self._retention.add(snapshot_id)
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
         if not is_restore:  # else a run that fails again and again at its restore would go on, and lose older snapshots
             self._note_progress(snapshot_id, manifest.records)
-            if self._records is not None:
-                self._remove_records()
+            self.completion.remove_unneeded()
         if is_restore:
-            assert self._records is not None
-            self._records.note_recovery(manifest)
             self._on_deployment_result(self._deployment.composed(manifest))
         elif is_last:
             self._termination.await_commits(self._outbox.now + self.settings.policy.timeout)

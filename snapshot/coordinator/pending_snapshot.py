@@ -76,12 +76,10 @@ class PendingSnapshot:
     records: dict[Subtask, SubtaskRecord] = field(default_factory=dict)
     #: newest acknowledgement, or None before the first
     last: Acknowledgement | None = None
-    #: monotonic seconds until which its clock must be known; None: it is known, or needs no clock
-    clock_until: float | None = None
+    #: monotonic seconds at which its exchange times out, or None when the snapshot has started
+    start_until: float | None = None
     #: whether all subtasks have acknowledged. From then on only the store may end the snapshot (PROTOCOL 7.6)
     is_publishing: bool = False
-    #: whether its cut is being made of records that are stored
-    is_composing: bool = False
     #: how far the subtasks were, for a snapshot that a restore makes of their records
     recovery: RecoveryReport | None = None
 

@@ -152,7 +152,7 @@ class _Restore:
             )
         self._refuse_other_copy()
         has_steps = any(record.steps for record in self._manifest.records)
-        if not has_steps and not self._topology.row.is_alone:
+        if not has_steps and not self._topology.row.keeps_channels:
             return
         changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
         for node in self._topology.nodes:

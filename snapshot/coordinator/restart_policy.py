@@ -11,7 +11,6 @@ from cutline.snapshot.culprit import Culprit, Suspect, Suspects
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord
-from cutline.snapshot.stored.independent_record import IndependentRecord
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,9 @@ class Restarts:
         self._rows, self._before = {}, None
         self._repeated.note_published(snapshot_id, records)
 
-    def note_recorded(self, record: IndependentRecord) -> None:
-        """Forget what lies before a record of one subtask. Its row goes on, because the next restart may fail."""
-        self._repeated.note_published(record.number, (record.record,))
+    def note_stored(self, number: int, record: SubtaskRecord) -> None:
+        """Forget what lies before a stored state of one subtask. Its row goes on: the next restart may fail."""
+        self._repeated.note_published(number, (record,))
 
     def note_handled(self, suspect: Suspect, number: int) -> None:
         """Note that a message or a timer was handled that had failed. See `RepeatedFailures.note_handled`."""

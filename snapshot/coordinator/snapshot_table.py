@@ -59,8 +59,8 @@ class SnapshotTable:
         self.needs_state = False
         self.stats = SnapshotStats(subtask_count, epoch_offset)
         self.failures_in_a_row = 0
-        #: monotonic seconds of the first of the rounds in a row that have found no clock, or None
-        self._without_clock_since: float | None = None
+        #: monotonic seconds of the first of the snapshots in a row that have not started, or None
+        self._unstarted_since: float | None = None
         self._next_id = 0
         #: unused ids below `_next_id` that subtasks may still start: an ordered set
         self._skipped: dict[int, None] = {}
@@ -191,8 +191,8 @@ class SnapshotTable:
         return [p for p in self.collecting() if (at := self._timeout_at(p)) is not None and now >= at]
 
     def _timeout_at(self, snapshot: PendingSnapshot) -> float | None:
-        if snapshot.clock_until is not None:
-            return snapshot.clock_until
+        if snapshot.start_until is not None:
+            return snapshot.start_until
         return snapshot.started_at + self.policy.timeout if self._may_be_late(snapshot) else None
 
     def _may_be_late(self, snapshot: PendingSnapshot) -> bool:
@@ -215,21 +215,21 @@ class SnapshotTable:
 
     def close_published(self, snapshot_id: int, now: float) -> PendingSnapshot:
         """Close a published snapshot."""
-        self.failures_in_a_row, self._without_clock_since = 0, None
+        self.failures_in_a_row, self._unstarted_since = 0, None
         self.stats.published(self.pending[snapshot_id], now)
         return self._close(snapshot_id, now)
 
     def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
         """Close an aborted snapshot, and count the failure.
 
-        Rounds that find no clock count when they have taken as long as a snapshot may (PROTOCOL 13.19).
+        Snapshots that did not start count when together they have taken as long as one may (PROTOCOL 13.19).
         """
-        if self.pending[snapshot_id].clock_until is None:
-            self.failures_in_a_row, self._without_clock_since = self.failures_in_a_row + 1, None
-        elif self._without_clock_since is None:
-            self._without_clock_since = self.pending[snapshot_id].started_at
-        elif now - self._without_clock_since >= self.policy.timeout:
-            self.failures_in_a_row, self._without_clock_since = self.failures_in_a_row + 1, None
+        if self.pending[snapshot_id].start_until is None:
+            self.failures_in_a_row, self._unstarted_since = self.failures_in_a_row + 1, None
+        elif self._unstarted_since is None:
+            self._unstarted_since = self.pending[snapshot_id].started_at
+        elif now - self._unstarted_since >= self.policy.timeout:
+            self.failures_in_a_row, self._unstarted_since = self.failures_in_a_row + 1, None
         self.stats.aborted(self.pending[snapshot_id], reason, now)
         return self._close(snapshot_id, now)
 
@@ -249,7 +249,7 @@ class SnapshotTable:
         self.requests = [request for pending in self.pending.values() for request in pending.requests] + self.requests
         self.pending.clear()
         self._skipped.clear()
-        self.failures_in_a_row, self._without_clock_since = 0, None
+        self.failures_in_a_row, self._unstarted_since = 0, None
 
     def end(self, now: float) -> None:
         """Report undecided snapshots as aborted, because no further claim of this instance decides them."""

@@ -7,29 +7,26 @@ coordinator calls the tracker only while snapshots are allowed. A complete snaps
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cutline.snapshot.coordinator.bounded_history import BoundedHistory
 from cutline.snapshot.coordinator.control import (
-    AnnounceClock,
     AnnouncePublished,
     AnswerSnapshotRequest,
-    AskClock,
     ClockAnswered,
     DiscardSnapshotsBelow,
     EndComponent,
     SnapshotAcknowledged,
     TriggerSnapshot,
 )
+from cutline.snapshot.coordinator.cut_start import CutStart
 from cutline.snapshot.coordinator.events import CloseRequest
-from cutline.snapshot.coordinator.negotiator import Negotiator
 from cutline.snapshot.coordinator.outbox import Outbox
 from cutline.snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot, SnapshotPolicy, SnapshotRequest
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
-from cutline.snapshot.coordinator.step_records import is_foreign, with_state
 from cutline.snapshot.coordinator.termination import ended_components, is_final
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.plan.modes import CutRule, content
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import problems
 from cutline.snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -38,9 +35,6 @@ from cutline.snapshot.stored.topology_record import record_of_topology
 
 #: subtasks, or problems, that a reason names, because thousands of names would hide the cause
 _NAMED_MAX = 5
-
-#: seconds for which aggregates wait for a clock, because they take no message meanwhile
-NEGOTIATION_SECONDS_MAX = 2.0
 
 
 class SnapshotTracker:
@@ -55,6 +49,7 @@ class SnapshotTracker:
     policy : SnapshotPolicy
     registry : WorkerRegistry
     outbox : Outbox
+    cut_start : CutStart
     """
 
     def __init__(
@@ -65,11 +60,13 @@ class SnapshotTracker:
         policy: SnapshotPolicy,
         registry: WorkerRegistry,
         outbox: Outbox,
+        cut_start: CutStart,
     ) -> None:
-        row = topology.row
-        aggregates = [subtask for subtask in topology.subtasks if topology.node(subtask.node).is_aggregate]
-        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, row.multiple, aggregates)
-        self._negotiator = Negotiator(aggregates) if row.cut is CutRule.SLICES else None
+        if not cut_start.is_triggered:
+            policy = replace(policy, interval=None)
+        count, multiple = len(topology.subtasks), topology.row.multiple
+        self.table = SnapshotTable(policy, count, outbox.epoch_offset, multiple, topology.aggregates)
+        self.cut_start = cut_start
         #: (id, reason) of the aborted snapshots, in order
         self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()
         self._run = run
@@ -154,32 +151,26 @@ class SnapshotTracker:
 
     def _trigger(self, why: Initiator, initiators: tuple[Subtask, ...], *requests: SnapshotRequest) -> None:
         snapshot = self.table.open(self._outbox.now, requests, why)
-        if self._negotiator is not None:
-            self._negotiator.begin(snapshot.snapshot_id)
-            snapshot.clock_until = self._outbox.now + min(NEGOTIATION_SECONDS_MAX, self.table.policy.timeout)
-            for worker in dict.fromkeys(self._placement[subtask] for subtask in self._negotiator.aggregates):
-                self._outbox.send(worker, AskClock(self._registry.incarnation, snapshot.snapshot_id))
-        else:
+        exchange = self.cut_start.begin(self._registry.incarnation, snapshot.snapshot_id)
+        if exchange is None:
             self._start(snapshot, initiators)
-
-    def clock_answered(self, message: ClockAnswered) -> None:
-        """Take the answer of an aggregate. Behind the last one, announce the clock, and start the snapshot."""
-        snapshot, negotiator = self.table.pending.get(message.snapshot_id), self._negotiator
-        if snapshot is None or negotiator is None:
             return
-        if negotiator.answer(message.snapshot_id, message.subtask, message.seen, has_ended=message.has_ended):
-            snapshot.clock_until = None
-            self._outbox.broadcast(AnnounceClock(self._registry.incarnation, snapshot.snapshot_id, negotiator.clock))
+        snapshot.start_until = self._outbox.now + min(exchange.seconds_max, self.table.policy.timeout)
+        for worker in dict.fromkeys(self._placement[subtask] for subtask in exchange.asked):
+            self._outbox.send(worker, exchange.question)
+
+    def answered(self, message: ClockAnswered) -> None:
+        """Take the answer of a subtask to the question before a snapshot. Start the snapshot after the last answer."""
+        snapshot = self.table.pending.get(message.snapshot_id)
+        announcement = None if snapshot is None else self.cut_start.receive(message)
+        if snapshot is not None and announcement is not None:
+            snapshot.start_until = None
+            self._outbox.broadcast(announcement)
             self._start(snapshot, ())
 
     def _start(self, snapshot: PendingSnapshot, initiators: tuple[Subtask, ...]) -> None:
-        # PROTOCOL 3.5: the graph's own initiators reach the subtasks that the given initiators do not reach.
-        reached = dict.fromkeys(self._topology.reachable(initiators))
-        everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
-        if self._topology.row.is_alone:
-            everybody = self._topology.subtasks  # because no marker reaches anybody
         by_worker: dict[int, list[Subtask]] = {}
-        for subtask in dict.fromkeys(everybody):
+        for subtask in self.cut_start.initiators(initiators):
             by_worker.setdefault(self._placement[subtask], []).append(subtask)
         running = self.table.running_below(snapshot.snapshot_id)
         for worker, subtasks in by_worker.items():
@@ -192,36 +183,15 @@ class SnapshotTracker:
         """Record the durable part of one subtask. Return the snapshot after the last part, else None."""
         return self.table.acknowledge(message.snapshot_id, message.record, message.timings, self._outbox.now)
 
-    def _complete(self, snapshot: PendingSnapshot, published: Manifest | None) -> None:
-        """Add to a snapshot without state the newest state that is stored for all subtasks.
-
-        `published` is the snapshot that was published or restored last. A snapshot that is being published counts too,
-        because its state is stored whatever becomes of its manifest.
-        """
-        if content(self._topology.row, snapshot.snapshot_id, is_sink=False).is_base:
-            return
-        found = [manifest for number, manifest in self.manifests.items() if number < snapshot.snapshot_id]
-        if published is not None and not is_foreign(published, self._run, self._topology):
-            found.append(published)
-        newest = max(found, key=lambda manifest: manifest.snapshot_id, default=None)
-        snapshot.records.update(with_state(snapshot.records, self._topology, newest))
-
-    def problems(
-        self, snapshot: PendingSnapshot, lists_before: Mapping[Subtask, Lists] | None, newest: Manifest | None
-    ) -> str:
+    def problems(self, snapshot: PendingSnapshot, lists_before: Mapping[Subtask, Lists] | None) -> str:
         """Return the problems of a complete snapshot, or "" if its cut is exact (PROTOCOL 2).
-
-        Adds to the records of a snapshot without state an older state first (PROTOCOL 12.11, state in some snapshots).
 
         Parameters
         ----------
         snapshot : PendingSnapshot
         lists_before : mapping of Subtask to Lists, or None
             As for `list_problems_since`. None: unknown, so nothing is compared.
-        newest : Manifest or None
-            The snapshot that was published or restored last.
         """
-        self._complete(snapshot, newest)
         topology, incarnation = self._topology, self._registry.incarnation
         records = list(snapshot.records.values())
         found = problems(
@@ -283,9 +253,8 @@ class SnapshotTracker:
 
     def why_overdue(self, snapshot: PendingSnapshot) -> str:
         """Return the reason of a timeout, with the missing subtasks."""
-        if snapshot.clock_until is not None and self._negotiator is not None:
-            who = ", ".join(map(str, self._negotiator.missing[:_NAMED_MAX]))
-            return f"no clock after {NEGOTIATION_SECONDS_MAX:g} s; these have not answered: {who}"
+        if snapshot.start_until is not None:
+            return self.cut_start.who_is_late(_NAMED_MAX)
         missing = snapshot.missing(self._topology.subtasks)
         who = ", ".join(str(subtask) for subtask in missing[:_NAMED_MAX])
         seconds = self.table.policy.timeout

@@ -1,19 +1,24 @@
-"""Define what a room of modes adds to a subtask and to its worker. Rooms ask the row of the run's mode."""
+"""Define what a room of modes adds to subtasks, workers and coordinator. Rooms ask the row of the run's mode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from cutline.snapshot.coordinator.completion import Completion, CompletionParts
 from cutline.snapshot.coordinator.control import RestoredSubtask
+from cutline.snapshot.coordinator.cut_start import CutStart
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.subtask.components import SubtaskComponents
+from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.restored import RestoredChannels
 from cutline.snapshot.subtask.strand import Strand
+from cutline.snapshot.worker.collector import Collector
 from cutline.snapshot.worker.ledger import Ledger
 from cutline.snapshot.worker.list_ledgers import RestoredList
+from cutline.snapshot.worker.restored_parts import RestoredParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +50,15 @@ class Room:
     def ledgers(self, at: LedgerSite) -> Iterator[tuple[Strand, Ledger]]:
         """Yield the ledgers of a subtask's strands."""
         yield from ()
+
+    def collector(self, parts: RestoredParts, run: str, machines: Mapping[Subtask, SubtaskMachine]) -> Collector | None:
+        """Return who takes the contributions of the subtasks of a deployment, or None for the coordinator."""
+        return None
+
+    def cut_start(self, topology: Topology) -> CutStart | None:
+        """Return how the cuts of a graph start, or None for at once."""
+        return None
+
+    def completion(self, parts: CompletionParts) -> Completion | None:
+        """Return how the snapshots of a coordinator become whole, or None for by acknowledgements alone."""
+        return None

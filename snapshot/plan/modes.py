@@ -89,6 +89,21 @@ class ModeRow:
         return self.cut is CutRule.ALONE
 
     @property
+    def restores_composed(self) -> bool:
+        """Whether a restore begins with a cut that is composed of the newest records."""
+        return self.is_alone
+
+    @property
+    def keeps_channels(self) -> bool:
+        """Whether a restore needs the channels of the snapshot, because logs of their messages go on."""
+        return self.is_alone
+
+    @property
+    def adopts_known(self) -> bool:
+        """Whether running workers are adopted only with their snapshot, on which the next ones depend."""
+        return self.cut is not CutRule.MARKERS
+
+    @property
     def replays_all(self) -> bool:
         """Whether no snapshot ends the work that a restore repeats."""
         return self.every is None or self.is_alone

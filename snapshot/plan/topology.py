@@ -122,6 +122,11 @@ class Topology:
         return tuple(Subtask(node.name, index) for node in self.nodes for index in range(node.parallelism))
 
     @cached_property
+    def aggregates(self) -> tuple[Subtask, ...]:
+        """All subtasks of nodes that keep totals in a store, in the order of `subtasks`."""
+        return tuple(subtask for subtask in self.subtasks if self._nodes[subtask.node].is_aggregate)
+
+    @cached_property
     def channels(self) -> tuple[ChannelId, ...]:
         """All channels: edges in the order of declaration, then by source index, then by target index."""
         return tuple(channel for edge in self.edges for channel in self._expand(edge))

@@ -33,7 +33,7 @@ class IndependentRecord:
     record: SubtaskRecord
     #: parts with the messages that receivers may still need, in the order of the channels and of their numbers
     log: tuple[Handle, ...]
-    #: what the subtask has processed of each source, at least (`snapshot.independent.recovery_report`)
+    #: what the subtask has processed of each source, at least (`snapshot.modes.records.recovery_report`)
     checkpoint: Checkpoint
     #: highest id of a snapshot that the coordinator had requested before the capture, or 0
     requested: int

@@ -25,12 +25,10 @@ from cutline.snapshot.coordinator import control
 from cutline.snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from cutline.snapshot.error_text import printable
 from cutline.snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.independent.record_writer import Decisions, RecordWriter
+from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.backend import INLINE_BYTES_MAX
 from cutline.snapshot.stored.contribution import SnapshotTaken
 from cutline.snapshot.subtask import reports
-from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     ClockAnnounced,
@@ -38,8 +36,6 @@ from cutline.snapshot.subtask.events import (
     ComponentEnded,
     ControlEvent,
     MinSnapshotIdRaised,
-    RecordRequested,
-    RecordStored,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
@@ -48,6 +44,7 @@ from cutline.snapshot.subtask.events import (
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.strand import ChangeCaptured, Strand
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
+from cutline.snapshot.worker.collector import Await, Collector, Decisions, Pass, ToCoordinator
 from cutline.snapshot.worker.events import (
     AdmitPeers,
     AlignmentDeadline,
@@ -90,7 +87,6 @@ from cutline.snapshot.worker.events import (
     StoreParts,
     TurnEnded,
     UploadDeadline,
-    WriteRecord,
 )
 from cutline.snapshot.worker.ledger import Ledger, TaskRefused
 from cutline.snapshot.worker.restored_parts import RestoredParts
@@ -98,16 +94,6 @@ from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECOND
 
 #: permanent errors, which a retry cannot repair
 _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
-
-#: messages that mean something else to a worker whose subtasks record themselves alone
-_ABOUT_RECORDS = (
-    control.TriggerSnapshot,
-    control.NeighbourRecorded,
-    control.RecordNow,
-    control.PermitRecords,
-    control.AnnouncePublished,
-    control.DiscardSnapshotsBelow,
-)
 
 _REPEAT, _IDLE, _FAILURE_REPORT = RepeatDeadline(), IdleDeadline(), FailureReportDeadline()
 
@@ -119,6 +105,9 @@ MakeSubtasks = Callable[[RestoredParts], Mapping[Subtask, SubtaskMachine]]
 MakeLedgers = Callable[
     [control.Deploy, str, Mapping[Subtask, SubtaskMachine], int], Mapping[tuple[Subtask, Strand], Ledger]
 ]
+
+#: Makes the collector of a deployment, of a run, for its machines, with the seconds that a node waits for an answer.
+MakeCollector = Callable[[RestoredParts, str, Mapping[Subtask, SubtaskMachine], float], Collector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +134,7 @@ class WorkerSettings:
 class _Makers(NamedTuple):
     subtasks: MakeSubtasks
     ledgers: MakeLedgers
+    collector: MakeCollector
 
 
 @dataclass(slots=True)
@@ -157,8 +147,7 @@ class _Data:
     last_snapshot: int | None = None
     #: subtasks that have restored steps to repeat
     replaying: dict[Subtask, None] = field(default_factory=dict)
-    #: records of the subtasks alone, or None where markers cut the graph
-    records: RecordWriter | None = None
+    collector: Collector = field(default_factory=ToCoordinator)
 
 
 class WorkerMachine:
@@ -172,6 +161,8 @@ class WorkerMachine:
         Makes the machines of a deployment, not yet restored. May raise CutlineError.
     make_ledgers : callable
         Makes the ledgers of a deployment: `snapshot.assembly.ledgers_of`.
+    make_collector : callable
+        Makes the collector of a deployment: `snapshot.assembly.collector_of`.
     settings : WorkerSettings, optional
     """
 
@@ -180,6 +171,7 @@ class WorkerMachine:
         number: int,
         make_subtasks: MakeSubtasks,
         make_ledgers: MakeLedgers,
+        make_collector: MakeCollector,
         settings: WorkerSettings = WorkerSettings(),  # frozen
     ) -> None:
         self.number = number
@@ -190,7 +182,7 @@ class WorkerMachine:
         self.subtasks: Mapping[Subtask, SubtaskMachine] = {}
         #: {deadline: seconds since the epoch}; the shell reports a passed deadline with `DeadlinePassed`
         self.deadlines: dict[Deadline, float] = {}
-        self._makers = _Makers(make_subtasks, make_ledgers)
+        self._makers = _Makers(make_subtasks, make_ledgers, make_collector)
         self._settings = settings
         #: highest claim received so far, or 0
         self._claim = 0
@@ -257,8 +249,8 @@ class WorkerMachine:
                 if self.stage is Stage.RUNNING:
                     self._dispatch_reports(now)
                     self._note_idleness(is_idle, now)
-                    if self._data.records is not None:
-                        self._record_full_logs(self._data.records, now)
+                    for after_turns in self._data.collector.after_turns:
+                        self._follow(after_turns(now), now)
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
@@ -270,9 +262,8 @@ class WorkerMachine:
                     else:
                         self._decided(self._data.acknowledgements.done(task, result), now)
             case RecordWritten() | RecordNotWritten():
-                is_current = event.incarnation == self.incarnation and self.stage is Stage.RUNNING
-                if is_current and self._data.records is not None:
-                    self._on_record(self._data.records, event, now)
+                if event.incarnation == self.incarnation and self.stage is Stage.RUNNING:
+                    self._follow(self._data.collector.written(event, now), now)
             case DeadlinePassed(deadline):
                 if self.deadlines.pop(deadline, None) is not None:
                     self._pass_deadline(deadline, now)
@@ -327,8 +318,8 @@ class WorkerMachine:
                 self._start(message, now)
             case _ if self.stage is not Stage.RUNNING:
                 self._ignore(message)
-            case _ if self._data.records is not None and isinstance(message, _ABOUT_RECORDS):
-                self._obey_about_records(self._data.records, message, now)
+            case _ if isinstance(message, self._data.collector.obeys):
+                self._follow(self._data.collector.obey(message, now), now)
             case control.TriggerSnapshot(_, snapshot_id, subtasks, running, min_snapshot_id):
                 for subtask in subtasks:
                     self.deadlines.pop(RequestDeadline(subtask), None)
@@ -366,7 +357,7 @@ class WorkerMachine:
         self.stage = Stage.RUNNING
         self._pass(Started(), now)
         self._effects.append(ReadPeers())
-        self._begin_records(now)
+        self._follow(self._data.collector.started(now), now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._decided(self._data.acknowledgements.settled(message.snapshot_id, 0), now)
@@ -433,7 +424,7 @@ class WorkerMachine:
                 self._makers.ledgers(parts.deploy, run, self.subtasks, self._settings.inline_bytes_max),
             ),
             replaying=dict.fromkeys(parts.steps),
-            records=self._make_records(parts, run),
+            collector=self._makers.collector(parts, run, self.subtasks, self._settings.request_seconds),
         )
         self.stage = Stage.RESTORED
         self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self.hosts))
@@ -503,9 +494,7 @@ class WorkerMachine:
                 self._is_reported_idle = True
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))
             case RecordDeadline(subtask):
-                assert self._data.records is not None
-                if not self._data.records.is_over(subtask):
-                    self._record(self._data.records, subtask, now)
+                self._follow(self._data.collector.due(subtask, now), now)
             case FailureReportDeadline():
                 failed, self._failure = self._failure, None
                 assert failed is not None
@@ -553,10 +542,8 @@ class WorkerMachine:
                 self._decided(self._data.acknowledgements.captured(report), now)
             case reports.ClockGiven(snapshot_id, subtask, seen, has_ended):
                 self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, seen, has_ended))
-            case reports.RecordTaken(taken, progress):
-                assert self._data.records is not None
-                self._data.records.captured(taken.subtask, progress)
-                self._store((PendingUpload(taken, now),))
+            case reports.RecordTaken():
+                self._follow(self._data.collector.captured(report, now), now)
             case reports.Replayed(subtask):
                 del self._data.replaying[subtask]
                 if not self._data.replaying:
@@ -564,12 +551,8 @@ class WorkerMachine:
             case reports.SnapshotFailed(snapshot_id, subtask, reason):
                 declined = control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason)
                 self._decided(self._data.acknowledgements.parts_stored([declined]), now)
-            case reports.SnapshotAsked(subtask) if self._data.records is not None:
-                self._record(self._data.records, subtask, now)
-                self._pass(RequestAnswered(), now, [subtask])
             case reports.SnapshotAsked(subtask):
-                self.deadlines[RequestDeadline(subtask)] = now + self._settings.request_seconds
-                self._send(control.SnapshotAskedFor(self.incarnation, subtask))
+                self._follow(self._data.collector.asked(subtask, now), now)
             case reports.PublicationHandled(snapshot_id, subtask):
                 if snapshot_id == self._data.last_snapshot and self._data.acknowledgements.may_report(report):
                     committed.append(subtask)
@@ -585,8 +568,7 @@ class WorkerMachine:
     def _note_end(self, subtask: Subtask, now: float) -> None:
         self._effects.append(Log("info", f"{subtask} has ended"))
         self._effects.append(ReportProgress())
-        if self._data.records is not None:
-            self.deadlines[RecordDeadline(subtask)] = now
+        self._follow(self._data.collector.ended(subtask, now), now)
 
     def _store(self, uploads: tuple[PendingUpload, ...]) -> None:
         if uploads:
@@ -594,125 +576,19 @@ class WorkerMachine:
 
     def _decided(self, decisions: LedgerDecisions, now: float) -> None:
         self._effects += [Perform(self.incarnation, task) for task in decisions.tasks]
-        if self._data.records is not None:
-            if self.stage is Stage.RUNNING:  # a failed subtask records nothing
-                self._take_record_outcome(self._data.records, decisions.messages, now)
-        elif decisions.messages:
-            self._effects.append(SendToCoordinator(tuple(decisions.messages)))
+        is_running = self.stage is Stage.RUNNING
+        self._follow(self._data.collector.stored(decisions.messages, now, is_running=is_running), now)
 
-    # ---------------------------------------------------------------- records of the subtasks alone (PROTOCOL 14)
-
-    def _make_records(self, parts: RestoredParts, run: str) -> RecordWriter | None:
-        if all(machine.components.recording is None for machine in self.subtasks.values()):
-            return None
-        channels = {each: (tuple(machine.inputs), tuple(machine.outputs)) for each, machine in self.subtasks.items()}
-        recorded: dict[ChannelId, int] = {}
-        for restored in parts.channels.values():
-            recorded |= restored.processed
-            recorded |= {channel: frames[-1].last for channel, frames in restored.frames.items() if frames}
-        is_complete = all(each.state is not None and each.state.run == run for each in parts.deploy.subtasks)
-        return RecordWriter(run, self.incarnation, channels, recorded, is_complete=is_complete)
-
-    def _begin_records(self, now: float) -> None:
-        """Let each subtask record itself in its turn. A subtask that has ended does so at once."""
-        for place, (subtask, machine) in enumerate(self.subtasks.items(), 1):
-            if machine.components.recording is not None:
-                delay = (
-                    0.0
-                    if machine.status is Status.ENDED
-                    else machine.components.recording.interval * place / len(self.subtasks)
-                )
-                self.deadlines[RecordDeadline(subtask)] = now + delay
-
-    def _record_full_logs(self, records: RecordWriter, now: float) -> None:
-        """Let subtasks record themselves ahead of time, because their logs fill memory."""
-        for subtask, machine in self.subtasks.items():
-            is_full = machine.components.recording is not None and machine.components.recording.memory.is_half_full
-            if is_full and records.may_hurry(subtask):
-                self._record(records, subtask, now)
-
-    def _record(self, records: RecordWriter, subtask: Subtask, now: float) -> None:
-        recording = self.subtasks[subtask].components.recording
-        assert recording is not None
-        try:
-            number = records.begin(subtask, now)
-        except OverflowError as error:
-            self._fail(NodeError(str(error)), now)
-            return
-        if number is not None:
-            self.deadlines[RecordDeadline(subtask)] = now + recording.interval
-            self._pass(RecordRequested(number), now, [subtask])
-
-    def _take_record_outcome(
-        self, records: RecordWriter, messages: Iterable[control.WorkerMessage], now: float
-    ) -> None:
-        decisions = Decisions()
-        for message in messages:
-            match message:
-                case _ if message.incarnation != self.incarnation:
-                    pass  # an upload of dropped data has ended
-                case control.SnapshotAcknowledged(_, number, record):
-                    records.parts_stored(record, number, decisions)
-                case control.SnapshotDeclined(_, number, subtask, reason):
-                    self._failed_record(records, subtask, number, reason, decisions)
+    def _follow(self, decisions: Decisions, now: float) -> None:
+        """Perform the decisions of the collector, each before the collector makes the next one."""
+        for decision in decisions:
+            match decision:
+                case Pass(event, subtasks):
+                    self._pass(event, now, subtasks)
+                case Await(deadline, at):
+                    self.deadlines[deadline] = at
                 case _:
-                    self._send(message)
-        self._decide(records, decisions, now)
-
-    def _on_record(self, records: RecordWriter, event: RecordWritten | RecordNotWritten, now: float) -> None:
-        decisions = Decisions()
-        if isinstance(event, RecordWritten):
-            records.written(event.subtask, event.number, event.next_claim, event.found, now, decisions)
-        else:
-            self._failed_record(records, event.subtask, event.number, event.reason, decisions)
-        self._decide(records, decisions, now)
-
-    def _failed_record(
-        self, records: RecordWriter, subtask: Subtask, number: int, reason: str, decisions: Decisions
-    ) -> None:
-        if records.failed(subtask, number, decisions):
-            self._effects.append(Log("warning", f"record {number} of {subtask}: {reason}"))
-            self._send(control.RecordFailed(self.incarnation, subtask, number, reason))
-
-    def _obey_about_records(self, records: RecordWriter, message: control.CoordinatorMessage, now: float) -> None:
-        decisions = Decisions()
-        match message:
-            case control.TriggerSnapshot(_, snapshot_id):
-                decisions.due += records.request(snapshot_id)
-            case control.NeighbourRecorded(_, sent, processed, checkpoint):
-                records.neighbour_recorded(sent, processed, checkpoint, decisions)
-            case control.RecordNow(_, subtasks):
-                decisions.due += subtasks
-            case control.PermitRecords(_, claim, is_complete):
-                decisions.announce += records.newest()
-                records.permitted(claim, is_complete, decisions)
-            case control.AnnouncePublished(_, snapshot_id, _, is_last):
-                if is_last:  # each record was committed when it was stored
-                    self._send(control.PublicationDone(self.incarnation, snapshot_id, tuple(self.subtasks)))
-            case _:
-                pass  # lower ids mean nothing to records
-        self._decide(records, decisions, now)
-
-    def _decide(self, records: RecordWriter, decisions: Decisions, now: float) -> None:
-        """Perform decisions about records. A record is announced ahead of its commits, which may fail."""
-        for record in decisions.write:
-            self._effects.append(WriteRecord(self.incarnation, record, records.next_claim))
-        for subtask, senders in decisions.awaits:
-            self._send(control.RecordAwaits(self.incarnation, subtask, senders))
-        for claim in decisions.fenced:
-            self._send(control.RecordFenced(self.incarnation, claim))
-        for record, seconds in decisions.announce:
-            self._send(control.RecordAnnounced(self.incarnation, record, seconds))
-        for subtask in decisions.stored:
-            self._pass(RecordStored(), now, [subtask])
-        for subtask, number in decisions.commit:
-            self._pass(SnapshotPublished(number), now, [subtask])
-        for subtask in decisions.failed:
-            recording = self.subtasks[subtask].components.recording
-            assert recording is not None
-            self.deadlines[RecordDeadline(subtask)] = now + recording.interval
-        for subtask in decisions.due:
-            self._record(records, subtask, now)
+                    self._effects.append(decision)
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.fence_answers import perform
@@ -85,7 +86,9 @@ class Led:
 
     def __post_init__(self) -> None:
         fence = Fence(self.owner, self.instance, self.restore_from)
-        self.coordinator = Coordinator(self.settings, fence, launch=self.launch, epoch_offset=1000.0)
+        self.coordinator = Coordinator(
+            self.settings, fence, cut_start_of, completion_of, launch=self.launch, epoch_offset=1000.0
+        )
         self.effects: list[events.Effect] = []
         self.held: list[events.AskStore] = []
         self.step(events.Begin())

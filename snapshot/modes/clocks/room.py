@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from cutline.snapshot.coordinator.cut_start import CutStart
 from cutline.snapshot.modes.clocks.epoch_assigner import EpochAssigner
+from cutline.snapshot.modes.clocks.negotiated_start import NegotiatedStart
 from cutline.snapshot.modes.clocks.slice_assigner import SliceAssigner
 from cutline.snapshot.modes.room import Room
 from cutline.snapshot.plan.modes import CutRule
+from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.subtask.components import SubtaskComponents
 from cutline.snapshot.subtask.cut_assigner import StampAssigner
 
@@ -25,3 +28,7 @@ class Clocks(Room):
             return
         made.assigner = assigner
         made.listeners += (assigner,)
+
+    def cut_start(self, topology: Topology) -> CutStart | None:
+        """Return the exchange that finds a clock before a cut, where the aggregates negotiate."""
+        return NegotiatedStart(topology) if topology.row.cut is CutRule.SLICES else None

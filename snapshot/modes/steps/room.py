@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from cutline.snapshot.coordinator.completion import Completion, CompletionParts
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.room import LedgerSite, Room
 from cutline.snapshot.modes.steps.ledger import StepLedger
 from cutline.snapshot.modes.steps.renumbering import renumbered
 from cutline.snapshot.modes.steps.replay_turns import replay_turns
+from cutline.snapshot.modes.steps.step_records import StepCompletion
 from cutline.snapshot.modes.steps.stepping import Stepping
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.subtask.components import SubtaskComponents
@@ -38,3 +40,7 @@ class Steps(Room):
         """Yield the ledger of steps."""
         if at.components.core.topology.row.has_steps:
             yield Strand.STEPS, StepLedger(at.list_of(entries_of(at.restored.steps)), at.incarnation)
+
+    def completion(self, parts: CompletionParts) -> Completion | None:
+        """Return the completion of snapshots whose steps go on from others."""
+        return StepCompletion(parts) if parts.settings.topology.row.has_steps else None

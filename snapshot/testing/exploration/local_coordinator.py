@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from cutline.snapshot.assembly import cut_start_of
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.coordinator.events import SendToWorker
 from cutline.snapshot.coordinator.outbox import Outbox
@@ -117,7 +118,9 @@ class LocalCoordinator:
             tolerable_failures=wishes.aborts,
         )  # fmt: skip
         placement = {subtask: number for number, subtask in enumerate(topology.subtasks)}
-        self._tracker = SnapshotTracker(run, topology, placement, policy, self._registry, self._outbox)
+        self._tracker = SnapshotTracker(
+            run, topology, placement, policy, self._registry, self._outbox, cut_start_of(topology)
+        )
 
     # ---------------------------------------------------------------- events
 
@@ -184,7 +187,7 @@ class LocalCoordinator:
         cut = (manifest.incarnation, manifest.records, _sorted(cuts))
         if cut in self._sound:
             return
-        wrong = self._tracker.problems(self._whole, None, None)
+        wrong = self._tracker.problems(self._whole, None)
         if wrong:
             raise CheckFailed("certificate", f"snapshot {snapshot_id}: {wrong}")
         check_cut(self._topology, manifest, cuts)

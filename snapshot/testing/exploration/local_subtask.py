@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from random import Random
 from typing import assert_never
 
-from cutline.snapshot.assembly import assemble, ledgers_of
+from cutline.snapshot.assembly import assemble, collector_of, ledgers_of
 from cutline.snapshot.channel.channel_receiver import ChannelReceiver
 from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.channel.frame import Frame, Marker
@@ -85,7 +85,7 @@ class LocalSubtask:
         self._origin = origin
         self._seen = seen
         self._compiled = compiled
-        self._worker = WorkerMachine(0, self._make_subtask, ledgers_of, _SETTINGS)
+        self._worker = WorkerMachine(0, self._make_subtask, ledgers_of, collector_of, _SETTINGS)
         self._row_work = RowWork(run, origin.incarnation, Codec(), _put_inline, _inline)
         deploy = control.Deploy(origin.incarnation, (origin.start,), False)
         self._send(control.Welcome(1, 1))

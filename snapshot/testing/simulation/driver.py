@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.coordinator import events
 from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase, RunSettings
 from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
@@ -97,7 +98,9 @@ class Driver:
         fence = mutation.fence(self.owner, f"{self.owner}{self._starts}")
         is_running = self.stage is not None and self.stage.is_announced and not self.stage.is_failed
         launch = self.stage.launch if self.stage is not None and is_running else ""
-        coordinator = mutation.coordinator(self.settings, fence, launch=launch, epoch_offset=0.0)
+        coordinator = mutation.coordinator(
+            self.settings, fence, cut_start_of, completion_of, launch=launch, epoch_offset=0.0
+        )
         number = self._world.next_coordinator()
         simulated = self.simulated = SimulatedCoordinator(self._world, self, coordinator, number)
         simulated.step(events.Begin())

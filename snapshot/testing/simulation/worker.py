@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
-from cutline.snapshot.assembly import ledgers_of
+from cutline.snapshot.assembly import collector_of, ledgers_of
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.coordinator.disk_placement import placed_on
 from cutline.snapshot.coordinator.machine import Coordinator, Outcome
 from cutline.snapshot.errors import CutlineError, NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.independent.record_files import RecordFiles
 from cutline.snapshot.keyed.heap import Tier
+from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.modes.totals.ledger import TotalsTask
 from cutline.snapshot.stored.contribution import parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part
@@ -114,7 +114,7 @@ class Worker(HostOwner):
         self.is_alive = True
         self.has_quit = False
         self.connection: Connection | None = None
-        self.machine = world.mutation.worker_machine(number, self._make_subtasks, ledgers_of, SETTINGS)
+        self.machine = world.mutation.worker_machine(number, self._make_subtasks, ledgers_of, collector_of, SETTINGS)
         self.hosts: dict[Subtask, Host] = {}
         #: peers of the present incarnation, by number; None before `Connect`
         self.peers: dict[int, Worker] | None = None

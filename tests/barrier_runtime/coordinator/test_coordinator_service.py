@@ -23,6 +23,7 @@ from cutline.channels.control import ControlConnection
 from cutline.channels.dialer import connect
 from cutline.channels.identity import Purpose
 from cutline.channels.sockets import Address
+from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.coordinator.control import Quit, Welcome, WorkerRegistered
 from cutline.snapshot.coordinator.events import RemovalRequested, SnapshotRequested, StageLaunched
@@ -52,7 +53,9 @@ class OddBackend(MemoryBackend):
 def _service(
     backend: MemoryBackend, host: str = "127.0.0.1", port: int = 0, *, waits: bool = False
 ) -> CoordinatorService:
-    coordinator = Coordinator(SETTINGS, Fence("owner", "life", "latest"), launch="", epoch_offset=0.0)
+    coordinator = Coordinator(
+        SETTINGS, Fence("owner", "life", "latest"), cut_start_of, completion_of, launch="", epoch_offset=0.0
+    )
     store = CoordinatorStore(backend, SETTINGS.run)
     return CoordinatorService(coordinator, store, _SECRET, host, port, waits=waits, on_superseded=lambda: None)
 

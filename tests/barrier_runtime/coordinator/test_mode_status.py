@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from cutline.barrier_runtime.cli.top_view import recovery_lines
-from cutline.barrier_runtime.coordinator.mode_status import mode_status, records_status
+from cutline.barrier_runtime.coordinator.mode_status import mode_status
 from cutline.barrier_runtime.progress import ModeProgress, StoreProgress
 from cutline.snapshot.coordinator.outbox import Outbox
-from cutline.snapshot.coordinator.record_tracker import RecordTracker
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.records.record_tracker import RecordTracker
+from cutline.snapshot.modes.records.records_status import records_status
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.modes import ChannelLogs, InputLogging, Mode, MonoidClocks, PersistentState
 from cutline.snapshot.stored.certificate import LocalVersion, StepBase, SubtaskRecord, SubtaskStatus

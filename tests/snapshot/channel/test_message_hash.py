@@ -201,7 +201,7 @@ ALIKE: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("number", range(len(ALIKE)))
 def test_equal_messages_have_equal_hashes_in_every_process(number: int) -> None:
     """Sets in any order; objects of the user's by their type."""
-    code = f"from tests.snapshot.steps.test_message_hash import *; print(packed([ALIKE[{number}]()]).hex())"
+    code = f"from tests.snapshot.channel.test_message_hash import *; print(packed([ALIKE[{number}]()]).hex())"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},

@@ -40,7 +40,7 @@ def test_rounds_without_a_clock_count_when_they_have_taken_as_long_as_a_snapshot
     failures = []
     for now in (20.0, 24.0, 31.0, 35.0, 46.0):
         snapshot = found.open(now, (), REQUEST)
-        snapshot.clock_until = now + 2.0
+        snapshot.start_until = now + 2.0
         found.close_failed(snapshot.snapshot_id, "no clock", now + 2.0)
         failures.append(found.failures_in_a_row)
     assert failures == [0, 0, 1, 1, 2]

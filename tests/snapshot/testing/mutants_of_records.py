@@ -10,14 +10,14 @@ import pytest
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.coordinator import events
 from cutline.snapshot.coordinator.deployment import Deployment
-from cutline.snapshot.coordinator.machine import Coordinator
-from cutline.snapshot.coordinator.record_tracker import RecordTracker
-from cutline.snapshot.independent.composed_cut import ChannelState
-from cutline.snapshot.independent.record_files import RecordFiles
-from cutline.snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
+from cutline.snapshot.modes.records.composition import Composition
+from cutline.snapshot.modes.records.record_files import RecordFiles
+from cutline.snapshot.modes.records.record_tracker import RecordTracker
+from cutline.snapshot.modes.records.record_writer import Decisions, RecordWriter, _Subtask
 from cutline.snapshot.modes.records.recording import IndependentRecording
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.cut_plan import ChannelState
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.memory_files import MemoryFiles
@@ -105,7 +105,7 @@ def continuing_claim_not_permitted(patch: Patch) -> None:
 
 
 def fence_not_reported(patch: Patch) -> None:
-    patch.setattr(Coordinator, "_on_record_fenced", lambda self, claim: None)
+    patch.setattr(Composition, "_on_fenced", lambda self, claim: None)
 
 
 # ---------------------------------------------------------------- 14.4: trimming, and the first records
@@ -172,7 +172,7 @@ def no_base_without_a_restart(patch: Patch) -> None:
     """The newest snapshot of an incarnation that began afresh is no base of its records."""
     _as_files(patch)
     base = property(lambda self: None if self._source is None else self.known)
-    patch.setattr(Deployment, "base_of_records", base)
+    patch.setattr(Deployment, "base_of_incarnation", base)
 
 
 # ---------------------------------------------------------------- 14.6: which records count

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from cutline.snapshot.coordinator import machine as coordinator_machine
-from cutline.snapshot.coordinator import recovery, snapshot_tracker, step_records
+from cutline.snapshot.coordinator import recovery
 from cutline.snapshot.coordinator.deployment import Adopted, Deployment, DeploymentResult, Started
 from cutline.snapshot.coordinator.run_state import Phase
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.keyed_states import KeyedStates
+from cutline.snapshot.modes.steps import step_records
 from cutline.snapshot.modes.steps.determinants import Cut, Entry, Took
 from cutline.snapshot.modes.steps.ledger import StepLedger
 from cutline.snapshot.modes.steps.replay_turns import ReplayTurns
 from cutline.snapshot.modes.steps.step_log import StepLog
+from cutline.snapshot.modes.steps.step_records import StepCompletion
 from cutline.snapshot.modes.steps.stepping import Stepping
 from cutline.snapshot.stored import run_store
 from cutline.snapshot.stored.certificate import StepBase
@@ -280,12 +281,12 @@ def steps_dropped_ahead_of_the_publication(patch: Patch) -> None:
 
 def fork_without_a_base(patch: Patch) -> None:
     """The first snapshot of a fork may store steps alone."""
-    patch.setattr(coordinator_machine, "is_foreign", lambda manifest, run, topology: False)
+    patch.setattr(StepCompletion, "begun", lambda self, is_adopted: None)
 
 
 def state_of_another_run_listed(patch: Patch) -> None:
     fork_without_a_base(patch)
-    patch.setattr(snapshot_tracker, "is_foreign", lambda manifest, run, topology: False)
+    patch.setattr(step_records, "is_foreign", lambda manifest, run, topology: False)
 
 
 def adopted_fork_unknown(patch: Patch) -> None:

@@ -14,12 +14,12 @@ from cutline.snapshot.channel.stamps import Numbers, Position
 from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.coordinator.fence import Fence, FenceState
 from cutline.snapshot.coordinator.fence_events import FenceEffect
-from cutline.snapshot.coordinator.negotiator import Negotiator
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.modes.clocks.epoch_assigner import EpochAssigner
+from cutline.snapshot.modes.clocks.negotiator import Negotiator
 from cutline.snapshot.modes.clocks.slice_assigner import SliceAssigner
 from cutline.snapshot.modes.totals.difference_gate import DifferenceGate, HeldDifferences
 from cutline.snapshot.modes.totals.ledger import TotalsLedger, TotalsTask, WriteTotals

@@ -14,11 +14,12 @@ import pytest
 
 from cutline import Context, Deltas, Graph, GraphError, MemoryBackend, PersistentState, SnapshotEditor
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.coordinator import disk_placement, step_records
+from cutline.snapshot.coordinator import disk_placement
 from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.keyed.cold_tier import ColdTier
+from cutline.snapshot.modes.steps import step_records
 from cutline.snapshot.plan.modes import ModeWish
 from cutline.snapshot.stored.certificate import LocalVersion
 from cutline.snapshot.stored.run_store import RunStore

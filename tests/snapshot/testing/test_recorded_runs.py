@@ -16,7 +16,7 @@ from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.errors import RestoreRefused
-from cutline.snapshot.independent.record_files import RecordFiles
+from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.plan.modes import ModeWish
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.memory_files import MemoryFiles

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from cutline import Context, Graph, Node, Source
-from cutline.snapshot.assembly import assemble, ledgers_of
+from cutline.snapshot.assembly import assemble, collector_of, ledgers_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import (
     Connect,
@@ -108,7 +108,7 @@ class Machine:
     ) -> None:
         graph = Graph("g").add("a", source or Numbers()).add("b", Sum()).connect("a", "b", alignment=alignment)
         self.compiled = build(graph, "unaligned")
-        self.machine = machine(3, self._make, ledgers_of, settings)
+        self.machine = machine(3, self._make, ledgers_of, collector_of, settings)
         self.now = 10.0
 
     def _make(self, parts: RestoredParts) -> Mapping[Subtask, SubtaskMachine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cutline.snapshot.worker.collector import ToCoordinator
 from cutline.snapshot.worker.machine import WorkerMachine
 from cutline.snapshot.worker.upload_batcher import UploadBatcher
 from tests.mutation import Mutant, require_all_pass, require_teeth
@@ -148,10 +149,10 @@ MUTANTS = (
     ),
     Mutant(
         "a request is sent",
-        WorkerMachine,
-        "_dispatch",
-        "self._send(control.SnapshotAskedFor",
-        "(control.SnapshotAskedFor",
+        ToCoordinator,
+        "asked",
+        "yield SendToCoordinator((SnapshotAskedFor",
+        "((SnapshotAskedFor",
     ),
     Mutant(
         "an alignment has a deadline",

@@ -9,12 +9,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cutline.snapshot.coordinator.completion import Acknowledged, CompletionParts, CompletionResult, Whole
+from cutline.snapshot.coordinator.control import SnapshotAcknowledged
+from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.plan.modes import content
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import StepBase, SubtaskRecord
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle, PartKind
 from cutline.snapshot.stored.topology_record import topology_of_record
+
+
+class StepCompletion(Acknowledged):
+    """Complete each snapshot by acknowledgements. Those without state list the state of an older snapshot.
+
+    Parameters
+    ----------
+    parts : CompletionParts
+    """
+
+    def __init__(self, parts: CompletionParts) -> None:
+        super().__init__(parts)
+        self._run = parts.settings.run
+        self._topology = parts.settings.topology
+        self._deployment = parts.deployment
+
+    def begun(self, *, is_adopted: bool) -> None:
+        """Let the first snapshot store all state, if no snapshot can list that of the restored one."""
+        known = self._deployment.known
+        self._tracker.table.needs_state = known is not None and is_foreign(known, self._run, self._topology)
+
+    def published(self, manifest: Manifest) -> None:
+        """Let the next snapshots list the state of this one."""
+        self._tracker.table.needs_state = False
+
+    def acknowledged(self, message: SnapshotAcknowledged) -> CompletionResult | None:
+        """Take the part of one subtask. Return the snapshot with its state after the last part."""
+        result = super().acknowledged(message)
+        if isinstance(result, Whole):
+            self._add_state(result.snapshot)
+        return result
+
+    def _add_state(self, snapshot: PendingSnapshot) -> None:
+        """Add to a snapshot without state the newest state that is stored for all subtasks (PROTOCOL 12.11).
+
+        A snapshot that is being published counts, because its state is stored whatever becomes of its manifest.
+        """
+        if content(self._topology.row, snapshot.snapshot_id, is_sink=False).is_base:
+            return
+        manifests, known = self._tracker.manifests, self._deployment.known
+        found = [manifest for number, manifest in manifests.items() if number < snapshot.snapshot_id]
+        if known is not None and not is_foreign(known, self._run, self._topology):
+            found.append(known)
+        newest = max(found, key=lambda manifest: manifest.snapshot_id, default=None)
+        snapshot.records.update(with_state(snapshot.records, self._topology, newest))
 
 
 def with_state(

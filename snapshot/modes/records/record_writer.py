@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
-from cutline.snapshot.independent.composed_cut import with_messages
 from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.cut_plan import with_messages
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
 from cutline.snapshot.stored.part import Handle, PartKind

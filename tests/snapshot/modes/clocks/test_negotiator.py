@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cutline.snapshot.coordinator.negotiator import Negotiator
 from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.clocks.negotiator import Negotiator
 
 SUMS, MORE = Subtask("sums"), Subtask("more")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.independent.composed_cut import CutPlan
+from cutline.snapshot.stored.cut_plan import CutPlan
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.recovery_report import Checkpoint, RecoveryReport, Relation, ReplayedLog, SubtaskRecovery

@@ -10,9 +10,9 @@ from cutline.snapshot.channel.frame_codec import frame_of_pieces, messages_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.independent.composed_cut import plan_cut
-from cutline.snapshot.independent.record_files import RecordFiles
-from cutline.snapshot.independent.recovery_report import compare, report_of
+from cutline.snapshot.modes.records.composed_cut import plan_cut
+from cutline.snapshot.modes.records.record_files import RecordFiles
+from cutline.snapshot.modes.records.recovery_report import compare, report_of
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus, problems

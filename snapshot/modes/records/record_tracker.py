@@ -1,7 +1,7 @@
 """Track the newest record of each subtask, and pass the numbers of records between neighbours (PROTOCOL 14).
 
 The records are those of one incarnation. Which parts a cut of them needs is decided in
-`snapshot.independent.composed_cut`.
+`snapshot.modes.records.composed_cut`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cutline.snapshot.coordinator.control import NeighbourRecorded, PermitRecord
 from cutline.snapshot.coordinator.outbox import Outbox
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.independent.recovery_report import checkpoints
+from cutline.snapshot.modes.records.recovery_report import checkpoints
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
 from cutline.snapshot.stored.layout import record_path

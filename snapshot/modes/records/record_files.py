@@ -1,7 +1,7 @@
 """Records of subtasks alone in the store, and the parts of the cut that a restore makes of them (PROTOCOL 14).
 
 Owns the place of records. Every call blocks, as those of `snapshot.stored.run_store` do. Which records a cut needs is
-decided in `snapshot.independent.composed_cut`.
+decided in `snapshot.modes.records.composed_cut`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.frame_codec import cut_frame
 from cutline.snapshot.errors import SnapshotCorrupt
-from cutline.snapshot.independent.composed_cut import ChannelState, CutPlan
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.certificate import SubtaskRecord
+from cutline.snapshot.stored.cut_plan import ChannelState, CutPlan
 from cutline.snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
 from cutline.snapshot.stored.part import PartKind, channel_part, decode_frames
 from cutline.snapshot.stored.run_store import RunStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
-from cutline.snapshot.independent.record_writer import Decisions, RecordWriter
+from cutline.snapshot.modes.records.record_writer import Decisions, RecordWriter
 from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import first_record_number
