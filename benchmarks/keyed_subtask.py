@@ -43,7 +43,7 @@ from cutline.snapshot.subtask.strand import ChangeCaptured
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
 from cutline.snapshot.worker.generations import CompactRows, StoreRows
-from cutline.snapshot.worker.ledger import Task, TaskFailed
+from cutline.snapshot.worker.ledger import StoreTask, Task, TaskFailed
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState
@@ -244,7 +244,7 @@ class StoredSubtask:
             match finished:
                 case PartsStored(messages):
                     self._perform(self._acknowledgements.parts_stored(messages))
-                case Performed(_, task, result):
+                case Performed(_, task, result) if not isinstance(task, StoreTask):
                     self._note_written(task, result)
                     self._perform(self._acknowledgements.done(task, result))
                 case _:

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from threading import Condition, Thread
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
 
 from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.error_text import headline
 from cutline.snapshot.errors import CutlineError, RestoreRefused, StateError
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.totals.ledger import TotalsTask
-from cutline.snapshot.modes.totals.store_calls import StoreCalls, cells_of, claim_of, opening
+from cutline.snapshot.modes.totals.store_calls import StoreCalls, claim_of, opening
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.stored.backend import StoreRefused
 from cutline.snapshot.worker.events import Performed
-from cutline.snapshot.worker.ledger import Task, TaskRefused
+from cutline.snapshot.worker.ledger import AnyTask, TaskRefused
 from cutline.state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")
@@ -97,7 +97,7 @@ class TotalsThreads:
             subtask: _StoreThread(subtask, own, deploy.incarnation, self._finish) for subtask, own in calls.items()
         }
 
-    def work(self, task: Task, incarnation: int) -> None:
+    def work(self, task: AnyTask, incarnation: int) -> None:
         """Perform a task behind the subtask's other tasks."""
         thread = self._threads.get(task.subtask)
         assert isinstance(task, TotalsTask)
@@ -132,15 +132,6 @@ def _open(store: AggregateStore, claim: StoreClaim, subtask: Subtask, snapshot_i
         raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """Tasks that a thread has not taken."""
-
-    changed: Condition = field(default_factory=Condition)
-    tasks: deque[TotalsTask] = field(default_factory=deque)
-    is_ended: bool = False
-
-
 class _StoreThread:
     def __init__(
         self,
@@ -153,53 +144,41 @@ class _StoreThread:
         self._subtask = subtask
         self._calls = calls
         self._finish = finish
-        self._waiting = _Waiting()
+        #: an entry for each task, and one for the end
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._is_ended = False
         self._error = ""
         # A daemon, because a store that hangs must not keep the process.
         Thread(target=self._run, name=f"cutline-totals-{subtask}", daemon=True).start()
 
     def put(self, task: TotalsTask) -> None:
-        with self._waiting.changed:
-            self._waiting.tasks.append(task)
-            self._waiting.changed.notify()
+        self._calls.put(task)
+        self._woken.put(None)
 
     def end(self) -> None:
-        with self._waiting.changed:
-            self._waiting.is_ended = True
-            self._waiting.changed.notify()
+        self._is_ended = True
+        self._woken.put(None)
 
     @property
     def status(self) -> StoreStatus:
-        with self._waiting.changed:
-            waiting = sum(map(cells_of, self._waiting.tasks))
-        return StoreStatus(self._calls.cells_left + waiting, self._error, self._calls.operations)
+        return StoreStatus(self._calls.cells_left, self._error, self._calls.operations)
 
     def _run(self) -> None:
         try:
-            while self._take_tasks():
-                try:
-                    self._step()
-                except Exception as error:  # noqa: BLE001  # any error, because the snapshot waits for an answer
-                    refused = TaskRefused(self._failure(error))
-                    self._finish(Performed(self.incarnation, self._calls.current, refused))
-                    return
+            while not self._is_ended:
+                self._woken.get()
+                self._perform()
+        except Exception as error:  # noqa: BLE001  # any error, because the snapshot waits for an answer
+            refused = TaskRefused(self._failure(error))
+            self._finish(Performed(self.incarnation, self._calls.current, refused))
         finally:
             self._calls.close()
 
-    def _take_tasks(self) -> bool:
-        """Wait for a task. Return False when the incarnation is over."""
-        waiting = self._waiting
-        with waiting.changed:
-            while not (waiting.is_ended or waiting.tasks or self._calls.has_work):
-                waiting.changed.wait()
-            while waiting.tasks:
-                self._calls.put(waiting.tasks.popleft())
-            return not waiting.is_ended
-
-    def _step(self) -> None:
-        """Make the next call, as often as it takes."""
+    def _perform(self) -> None:
+        """Perform the next task, each call as often as it takes, or until the incarnation is over."""
         pause = _PAUSE_SECONDS_MIN
-        while not self._waiting.is_ended:
+        done = None
+        while done is None and not self._is_ended:
             try:
                 done = self._calls.step()
             except StoreRefused:
@@ -211,12 +190,12 @@ class _StoreThread:
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
                 continue
+            pause = _PAUSE_SECONDS_MIN
             if self._error:
                 _logger.warning("the store of %s is back", self._subtask)
                 self._error = ""
-            if done is not None:
-                self._finish(Performed(self.incarnation, done, None))
-            return
+        if done is not None:
+            self._finish(Performed(self.incarnation, done, None))
 
     def _failure(self, error: Exception) -> CutlineError:
         if isinstance(error, CutlineError):

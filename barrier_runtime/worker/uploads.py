@@ -5,33 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from itertools import chain, islice
-from typing import assert_never
 
 from cutline.barrier_runtime import clock
 from cutline.barrier_runtime.worker.totals import AggregateOf, TotalsThreads
 from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
-from cutline.snapshot.error_text import printable
-from cutline.snapshot.keyed.row_spool import RowSpool
-from cutline.snapshot.modes.records.record_files import RecordFiles
-from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
-from cutline.snapshot.stored.part import Handle, Part
+from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.worker.events import (
-    PartsRead,
-    PartsStored,
-    PartsUnreadable,
-    Performed,
-    RecordNotWritten,
-    RecordWritten,
-    WriteRecord,
-)
-from cutline.snapshot.worker.ledger import Lane, Task, TaskFailed
+from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
+from cutline.snapshot.worker.ledger import AnyTask, Lane
+from cutline.snapshot.worker.performer import Performer
 from cutline.snapshot.worker.restored_parts import KeyOf, read_parts
 from cutline.snapshot.worker.row_tasks import RowWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
@@ -43,12 +28,8 @@ _logger = logging.getLogger("cutline.worker")
 #: uploads at one time in a worker: enough to hide the round trips of an object store
 STORAGE_THREADS = 4
 
-
-#: a message to the coordinator about the contribution of one subtask
-StoredMessage = SnapshotAcknowledged | SnapshotDeclined
-
 #: the result of a finished read, upload or task
-Finished = PartsStored | Performed | RecordWritten | RecordNotWritten | PartsRead | PartsUnreadable
+Finished = PartsStored | Performed | PartsRead | PartsUnreadable
 
 
 class Storage:
@@ -93,37 +74,25 @@ class Storage:
         # A separate pool, because a restore must not wait for uploads of dropped snapshots.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
         # Separate threads, because encoding must wait neither for a store that hangs nor for a long compaction.
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="cutline-rows")
+        encoder = ThreadPoolExecutor(1, thread_name_prefix="cutline-rows")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="cutline-compact")
-        self._safe = safe
+        self._lanes = {Lane.ENCODE: encoder, Lane.STORE: self._pool, Lane.COMPACT: self._compactor}
+        self._codec = Codec(safe=safe)
         self._versions = versions
         self._keyed_state = keyed_state
-        self._spool = keyed_state.spool(0)
-        #: incarnation of the last deployment; uploads of earlier incarnations are useless, and are skipped
-        self._incarnation = 0
+        self._performer = self._performer_of(0)
         self._finished: deque[Finished] = deque()
 
     def upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
         """Store all parts of `uploads` together. Acknowledge them when all are durable."""
-        self._pool.submit(self._upload, uploads, incarnation)
+        self._pool.submit(self._perform, incarnation, lambda performer: performer.upload(uploads))
 
-    def perform(self, task: Task, incarnation: int) -> None:
+    def perform(self, task: AnyTask, incarnation: int) -> None:
         """Perform a task in its lane."""
-        match task.lane:
-            case Lane.ENCODE:
-                self._encoder.submit(self._work, task, incarnation, self._spool)
-            case Lane.STORE:
-                self._pool.submit(self._work, task, incarnation, self._spool)
-            case Lane.COMPACT:
-                self._compactor.submit(self._work, task, incarnation, self._spool)
-            case Lane.IN_ORDER:
-                self.totals.work(task, incarnation)
-            case _:
-                assert_never(task.lane)
-
-    def write_record(self, effect: WriteRecord) -> None:
-        """Store a record of a subtask alone, and then look for a claim."""
-        self._pool.submit(self._write_record, effect)
+        if task.lane is Lane.IN_ORDER:
+            self.totals.work(task, incarnation)
+        else:
+            self._lanes[task.lane].submit(self._perform, incarnation, lambda performer: performer.perform(task))
 
     def release_memory(self) -> None:
         """Release memory that no copy has needed for long. Call this regularly."""
@@ -131,9 +100,9 @@ class Storage:
 
     def read(self, deploy: Deploy) -> None:
         """Read and check all parts that `deploy` names."""
-        self._spool.close()
+        self._performer.work.spool.close()
         self.totals.close()
-        self._incarnation, self._spool = deploy.incarnation, self._keyed_state.spool(deploy.incarnation)
+        self._performer = self._performer_of(deploy.incarnation)
         self.memory.give_back()  # because restored parts need as much memory
         self._reader.submit(self._read, deploy)
 
@@ -151,56 +120,28 @@ class Storage:
 
     def close(self) -> None:
         """Start no more work. Does not wait, because the process ends anyway."""
-        for pool in (self._pool, self._reader, self._encoder, self._compactor):
+        for pool in (self._reader, *self._lanes.values()):
             pool.shutdown(wait=False, cancel_futures=True)
         self.totals.close()
-        self._spool.close()
+        self._performer.work.spool.close()
 
-    def _upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
-        if incarnation != self._incarnation:
-            return
-        messages: list[StoredMessage] = []
-        try:
-            parts = [parts_of(upload.taken, self._store.run, incarnation) for upload in uploads]
-            handles = iter(self._store.put_parts(list(chain.from_iterable(parts))))
-            for upload, own in zip(uploads, parts, strict=True):
-                messages.append(_acknowledgement(upload, incarnation, list(islice(handles, len(own)))))
-        except Exception as error:  # noqa: BLE001  # any error, even MemoryError: the coordinator waits for an answer
-            messages = [_refusal(upload.taken, incarnation, error) for upload in uploads]
-        self._finish(PartsStored(tuple(messages)))
-
-    def _write_record(self, effect: WriteRecord) -> None:
-        if effect.incarnation != self._incarnation:
-            return
-        record = effect.record
-        at = (effect.incarnation, record.subtask, record.number)
-        try:
-            RecordFiles(self._store).write(record)
-            self._finish(RecordWritten(*at, effect.next_claim, self._store.read_claim(effect.next_claim)))
-        except Exception as error:  # noqa: BLE001  # any error: the next record waits for an answer
-            self._finish(RecordNotWritten(*at, printable(str(error) or repr(error))))
-
-    def _work(self, task: Task, incarnation: int, spool: RowSpool) -> None:
-        if incarnation != self._incarnation:
-            return
+    def _performer_of(self, incarnation: int) -> Performer:
         work = RowWork(
             self._store.run,
             incarnation,
-            Codec(safe=self._safe),
-            self._put_rows,
+            self._codec,
+            self._store.put_rows,
             self._store.read_part,
             _let_others_run,
-            spool,
+            self._keyed_state.spool(incarnation),
             "" if self._versions is None else self._versions.disk,
         )
-        try:
-            result = work.perform(task)
-        except Exception as error:  # noqa: BLE001  # any error, even MemoryError: snapshots wait for an answer
-            result = TaskFailed(printable(str(error) or repr(error)))
-        self._finish(Performed(incarnation, task, result))
+        return Performer(self._store, work, clock.now, Exception)  # even MemoryError is a result
 
-    def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
-        return self._store.put_rows(parts, inline=inline)
+    def _perform(self, incarnation: int, call: Callable[[Performer], Finished]) -> None:
+        performer = self._performer
+        if incarnation == performer.work.incarnation:  # because work for dropped data is useless
+            self._finish(call(performer))
 
     def _prune(self, versions: LocalVersions, kept: tuple[int, ...]) -> None:
         try:
@@ -211,7 +152,7 @@ class Storage:
     def _read(self, deploy: Deploy) -> None:
         try:
             parts = read_parts(
-                deploy, self._store.read_part, self._key_of, Codec(safe=self._safe),
+                deploy, self._store.read_part, self._key_of, self._codec,
                 reads_rows=self._keyed_state.fits_memory,
             )  # fmt: skip
             self.totals.open(deploy)
@@ -227,14 +168,3 @@ class Storage:
 def _let_others_run(seconds: float) -> None:
     """Give the interpreter to the loop, which would else wait for 5 ms, also with 0 seconds."""
     time.sleep(seconds)
-
-
-def _acknowledgement(upload: PendingUpload, incarnation: int, handles: list[Handle]) -> StoredMessage:
-    taken = upload.taken
-    timings = replace(taken.timings, upload=clock.now() - upload.at)
-    return SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles), timings)
-
-
-def _refusal(taken: SnapshotTaken, incarnation: int, why: object) -> StoredMessage:
-    reason = printable(f"{taken.subtask} could not be stored: {why}")  # a file name may be no UTF-8
-    return SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -34,9 +35,8 @@ from cutline.snapshot.coordinator.control import PublicationDone, WorkerMessage
 from cutline.snapshot.coordinator.disk_placement import placed_on
 from cutline.snapshot.errors import ChannelError, CutlineError
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.modes.totals.store_calls import aggregate_of
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.subtask.assembly import fresh_node
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.worker.events import (
     AdmitPeers,
@@ -66,7 +66,6 @@ from cutline.snapshot.worker.events import (
     Stage,
     StoreParts,
     TurnEnded,
-    WriteRecord,
 )
 from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
 from cutline.snapshot.worker.restored_parts import RestoredParts
@@ -115,7 +114,7 @@ class Worker:
             launch.keyed_state,
             self._compiled.key_of,
             self._versions,
-            self._aggregate_of,
+            partial(aggregate_of, compiled=self._compiled),
             safe=launch.safe,
         )
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
@@ -265,8 +264,6 @@ class Worker:
                 self._storage.upload(uploads, incarnation)
             case Perform(incarnation, task):
                 self._storage.perform(task, incarnation)
-            case WriteRecord():
-                self._storage.write_record(effect)
             case RemoveVersions(kept):
                 self._storage.remove_versions(kept)
             case Log(level, text):
@@ -302,14 +299,6 @@ class Worker:
                 self.exit_code = ExitCode.FINISHED if is_finished else ExitCode.QUIT
             case _:
                 assert_never(effect)
-
-    def _aggregate_of(self, subtask: Subtask) -> PersistentAggregate | None:
-        """Return a copy of the subtask's aggregate, for the store of that, or None without a store."""
-        if not self._compiled.topology.node(subtask.node).is_aggregate:
-            return None
-        node = fresh_node(subtask, self._compiled)
-        assert isinstance(node, PersistentAggregate)
-        return node
 
     def _make_machines(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
         storage, wake = self._storage, self._reactor.wake

@@ -301,7 +301,7 @@ class _Writing:
         self._snapshot_id = snapshot_id
         self._edited_rows = rows
         self._is_copy = store.run != snapshot.run
-        self._work = RowWork(store.run, claim, snapshot.codec, self._put_rows, snapshot.read_part)
+        self._work = RowWork(store.run, claim, snapshot.codec, store.put_rows, snapshot.read_part)
         self._channels = channels
         self._logs = logs
 
@@ -404,9 +404,6 @@ class _Writing:
     def _room(self, entries: Sequence[ListEntry] = ()) -> int:
         """Return the bytes that a list may still hold inside the manifest."""
         return max(0, self._store.backend.inline_bytes_max - sum(len(each.handle.inline or b"") for each in entries))
-
-    def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
-        return self._store.put_rows(parts, inline=inline)
 
 
 def _pair(edge: Edge) -> Edge:

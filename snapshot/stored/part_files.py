@@ -51,7 +51,7 @@ class PartFiles:
         offsets = accumulate(sizes, initial=0)
         return [part.stored(path, offset) for part, offset in zip(parts, offsets, strict=False)]
 
-    def put_rows(self, parts: Sequence[Part], *, inline: bool) -> list[Handle]:
+    def put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
         """Store ROWS and OWN parts, each in a file of its own, or inline. Durable on return.
 
         A file each, because compaction drops each part at its own time. A call may be repeated after a failure.

@@ -18,11 +18,10 @@ from cutline.snapshot.subtask.reports import RecordTaken
 from cutline.snapshot.worker.events import (
     Deadline,
     Effect,
-    RecordNotWritten,
-    RecordWritten,
     RequestDeadline,
     SendToCoordinator,
 )
+from cutline.snapshot.worker.ledger import StoreTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Collector(Protocol):
     def captured(self, report: RecordTaken, now: float) -> Decisions:
         """Take what a subtask has captured by itself."""
 
-    def written(self, event: RecordWritten | RecordNotWritten, now: float) -> Decisions:
+    def performed(self, task: StoreTask, result: object, now: float) -> Decisions:
         """Take what has become of what a subtask stores by itself."""
 
     def due(self, subtask: Subtask, now: float) -> Decisions:
@@ -119,7 +118,7 @@ class ToCoordinator:
         """Do nothing, because no subtask captures by itself."""
         return ()
 
-    def written(self, event: RecordWritten | RecordNotWritten, now: float) -> Decisions:
+    def performed(self, task: StoreTask, result: object, now: float) -> Decisions:
         """Do nothing."""
         return ()
 

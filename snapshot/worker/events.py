@@ -24,10 +24,8 @@ from typing import Literal
 from cutline.snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
 from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.subtask.machine import SubtaskMachine
-from cutline.snapshot.worker.ledger import Task
+from cutline.snapshot.worker.ledger import AnyTask
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 
@@ -143,31 +141,9 @@ class Performed:
     """A task has ended."""
 
     incarnation: int
-    task: Task
+    task: AnyTask
     #: what the task gives, or `TaskFailed`, or `TaskRefused`
     result: object
-
-
-@dataclass(frozen=True, slots=True)
-class RecordWritten:
-    """A record of a subtask alone is stored. Then the worker looked for a claim."""
-
-    incarnation: int
-    subtask: Subtask
-    number: int
-    next_claim: int
-    #: that claim, or None if there was none
-    found: Claim | None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordNotWritten:
-    """A record of a subtask alone could not be stored, or nobody knows whether it is."""
-
-    incarnation: int
-    subtask: Subtask
-    number: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +190,6 @@ Event = (
     | PartsUnreadable
     | PartsStored
     | Performed
-    | RecordWritten
-    | RecordNotWritten
     | PeersConnected
     | PeerLost
     | DataFailed
@@ -308,16 +282,7 @@ class Perform:
     """Perform a task in its lane. The answer is `Performed`."""
 
     incarnation: int
-    task: Task
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRecord:
-    """Store a record, and then look for a claim. The answer is `RecordWritten` or `RecordNotWritten`."""
-
-    incarnation: int
-    record: IndependentRecord
-    next_claim: int
+    task: AnyTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +337,6 @@ Effect = (
     | FlushLinks
     | StoreParts
     | Perform
-    | WriteRecord
     | RemoveVersions
     | ReportProgress
     | DropConnections

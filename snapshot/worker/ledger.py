@@ -12,6 +12,7 @@ next one, or made anew, and that is the ledger's own affair.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypedDict
@@ -20,6 +21,7 @@ from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.list_rules import ListEntry, LocalVersion, StepBase
 from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.subtask.strand import Strand
 
 
@@ -52,6 +54,25 @@ class Task(Protocol):
     @property
     def publishes(self) -> int:
         """Return the snapshot whose publication by the subtask waits for the task, or 0."""
+
+
+class StoreTask(ABC):
+    """Work on the run's store that is of no ledger. Its result goes to the collector."""
+
+    lane: ClassVar[Lane] = Lane.STORE
+
+    @property
+    @abstractmethod
+    def subtask(self) -> Subtask:
+        """The subtask whose work it is."""
+
+    @abstractmethod
+    def run(self, store: RunStore) -> object:
+        """Do the work. Return its result, or the task that follows."""
+
+
+#: a task of a ledger, or of a collector
+AnyTask = Task | StoreTask
 
 
 @dataclass(frozen=True, slots=True)

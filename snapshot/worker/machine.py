@@ -75,8 +75,6 @@ from cutline.snapshot.worker.events import (
     ReadParts,
     ReadPeers,
     RecordDeadline,
-    RecordNotWritten,
-    RecordWritten,
     Register,
     RemoveVersions,
     RepeatDeadline,
@@ -88,7 +86,7 @@ from cutline.snapshot.worker.events import (
     TurnEnded,
     UploadDeadline,
 )
-from cutline.snapshot.worker.ledger import Ledger, TaskRefused
+from cutline.snapshot.worker.ledger import AnyTask, Ledger, StoreTask, TaskRefused
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
@@ -257,13 +255,7 @@ class WorkerMachine:
                 self._decided(self._data.acknowledgements.parts_stored(messages), now)
             case Performed(incarnation, task, result):
                 if incarnation == self._data.acknowledgements.incarnation:
-                    if isinstance(result, TaskRefused):
-                        self._fail(result.error, now)
-                    else:
-                        self._decided(self._data.acknowledgements.done(task, result), now)
-            case RecordWritten() | RecordNotWritten():
-                if event.incarnation == self.incarnation and self.stage is Stage.RUNNING:
-                    self._follow(self._data.collector.written(event, now), now)
+                    self._on_performed(task, result, now)
             case DeadlinePassed(deadline):
                 if self.deadlines.pop(deadline, None) is not None:
                     self._pass_deadline(deadline, now)
@@ -573,6 +565,14 @@ class WorkerMachine:
     def _store(self, uploads: tuple[PendingUpload, ...]) -> None:
         if uploads:
             self._effects.append(StoreParts(self.incarnation, uploads))
+
+    def _on_performed(self, task: AnyTask, result: object, now: float) -> None:
+        if isinstance(result, TaskRefused):
+            self._fail(result.error, now)
+        elif not isinstance(task, StoreTask):
+            self._decided(self._data.acknowledgements.done(task, result), now)
+        elif self.stage is Stage.RUNNING:
+            self._follow(self._data.collector.performed(task, result, now), now)
 
     def _decided(self, decisions: LedgerDecisions, now: float) -> None:
         self._effects += [Perform(self.incarnation, task) for task in decisions.tasks]

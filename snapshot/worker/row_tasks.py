@@ -31,7 +31,7 @@ from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
 from cutline.snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
 from cutline.snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
-from cutline.snapshot.worker.ledger import Task, TaskFailed
+from cutline.snapshot.worker.ledger import AnyTask, TaskFailed
 
 #: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
 _SPOOLED_RANGE_BYTES_MAX: Final = PIECE_BYTES_MAX * 15 // 16
@@ -70,8 +70,8 @@ class RowWork:
     #: id of the disk with local versions, or "" without such a disk
     disk: str = ""
 
-    def perform(self, task: Task) -> object:
-        """Perform a task of the lanes `ENCODE`, `STORE` and `COMPACT`, and return its result.
+    def perform(self, task: AnyTask) -> object:
+        """Perform a task of a ledger of the lanes `ENCODE`, `STORE` and `COMPACT`, and return its result.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class RowWork:
                 return self.store(task)
             case TaskOfMode():
                 return task.perform(self)
-        raise TypeError(f"{task} is of another lane")
+        raise TypeError(f"{task} is no work on rows")
 
     def store(self, task: StoreRows | CompactRows) -> tuple[ListEntry, ...]:
         """Store changes, and return the entries that list them. Raises as `perform`."""

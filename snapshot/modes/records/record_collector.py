@@ -8,7 +8,9 @@ from cutline.snapshot.coordinator import control
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.modes.records import record_writer
+from cutline.snapshot.modes.records.record_tasks import RecordTask, WriteRecord
 from cutline.snapshot.modes.records.record_writer import RecordWriter
+from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import RecordRequested, RecordStored, RequestAnswered, SnapshotPublished
 from cutline.snapshot.subtask.machine import SubtaskMachine
@@ -17,13 +19,12 @@ from cutline.snapshot.subtask.reports import RecordTaken
 from cutline.snapshot.worker.collector import Await, Decisions, Pass
 from cutline.snapshot.worker.events import (
     Log,
+    Perform,
     RecordDeadline,
-    RecordNotWritten,
-    RecordWritten,
     SendToCoordinator,
     StoreParts,
-    WriteRecord,
 )
+from cutline.snapshot.worker.ledger import StoreTask, TaskFailed
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 
@@ -126,13 +127,15 @@ class RecordCollector:
                     yield SendToCoordinator((message,))
         yield from self._decide(decisions, now)
 
-    def written(self, event: RecordWritten | RecordNotWritten, now: float) -> Decisions:
-        """Take what has become of a write."""
-        decisions = record_writer.Decisions()
-        if isinstance(event, RecordWritten):
-            self._writer.written(event.subtask, event.number, event.next_claim, event.found, now, decisions)
+    def performed(self, task: StoreTask, result: object, now: float) -> Decisions:
+        """Take what has become of a write, and of the check after it."""
+        assert isinstance(task, RecordTask)
+        decisions, subtask, number = record_writer.Decisions(), task.subtask, task.record.number
+        if isinstance(result, TaskFailed):
+            yield from self._failed(subtask, number, result.reason, decisions)
         else:
-            yield from self._failed(event.subtask, event.number, event.reason, decisions)
+            assert result is None or isinstance(result, Claim)
+            self._writer.written(subtask, number, task.next_claim, result, now, decisions)
         yield from self._decide(decisions, now)
 
     def _failed(self, subtask: Subtask, number: int, reason: str, decisions: record_writer.Decisions) -> Decisions:
@@ -163,7 +166,7 @@ class RecordCollector:
     def _decide(self, decisions: record_writer.Decisions, now: float) -> Decisions:
         """Perform decisions about records. A record is announced ahead of its commits, which may fail."""
         for record in decisions.write:
-            yield WriteRecord(self._incarnation, record, self._writer.next_claim)
+            yield Perform(self._incarnation, WriteRecord(record, self._writer.next_claim))
         for subtask, senders in decisions.awaits:
             yield self._message(control.RecordAwaits(self._incarnation, subtask, senders))
         for claim in decisions.fenced:

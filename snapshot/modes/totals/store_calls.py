@@ -12,12 +12,25 @@ from typing import Any
 
 from cutline.snapshot.coordinator.control import RestoredSubtask
 from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.totals.ledger import TotalsTask, WriteTotals
 from cutline.snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from cutline.snapshot.operators.monoid import Monoid
+from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.subtask.assembly import fresh_node
 
 #: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
 KEYS_AT_ONCE = 10_000
+
+
+def aggregate_of(subtask: Subtask, compiled: CompiledGraph) -> PersistentAggregate | None:
+    """Return a copy of a subtask's aggregate, for the calls of its store. None for another node."""
+    if not compiled.topology.node(subtask.node).is_aggregate:
+        return None
+    node = fresh_node(subtask, compiled)
+    assert isinstance(node, PersistentAggregate)
+    return node
 
 
 def claim_of(run: str, restored: RestoredSubtask, incarnation: int) -> StoreClaim:
@@ -57,11 +70,6 @@ def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: in
     yield
 
 
-def cells_of(task: TotalsTask) -> int:
-    """Return the number of cells that a task writes."""
-    return len(task.difference) if isinstance(task, WriteTotals) else 0
-
-
 class StoreCalls:
     """The calls of one subtask.
 
@@ -90,7 +98,7 @@ class StoreCalls:
         self.operations = 0
 
     def put(self, task: TotalsTask) -> None:
-        """Add a task."""
+        """Add a task. Another thread than that of the calls may add it."""
         self._tasks.append(task)
 
     @property
@@ -111,9 +119,8 @@ class StoreCalls:
     @property
     def cells_left(self) -> int:
         """Cells that are not written. Another thread than that of the calls may read it."""
-        if (left := self._left) is not None:
-            return len(left)
-        return sum(map(cells_of, list(self._tasks)))
+        left, tasks = self._left, list(self._tasks)
+        return sum(map(_cells_of, tasks)) if left is None else len(left) + sum(map(_cells_of, tasks[1:]))
 
     def step(self) -> TotalsTask | None:
         """Make the next call. Return the task if that was its last.
@@ -159,3 +166,7 @@ class StoreCalls:
         del left[-len(some) :]
         self._keys_at_once = min(self._keys_max, 2 * size)
         self.operations += 2
+
+
+def _cells_of(task: TotalsTask) -> int:
+    return len(task.difference) if isinstance(task, WriteTotals) else 0

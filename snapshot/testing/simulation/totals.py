@@ -14,13 +14,14 @@ from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.errors import CutlineError, Fenced
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.totals.ledger import CommitTotals, TotalsTask
-from cutline.snapshot.modes.totals.store_calls import StoreCalls, claim_of, opening
+from cutline.snapshot.modes.totals.store_calls import StoreCalls, aggregate_of, claim_of, opening
 from cutline.snapshot.operators.aggregate_store import StoreClaim
-from cutline.snapshot.plan.topology import Topology
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.steps import WorkRows
-from cutline.snapshot.worker.ledger import TaskRefused
+from cutline.snapshot.worker.events import Performed
+from cutline.snapshot.worker.ledger import AnyTask, TaskRefused
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class StoreThreads:
     Parameters
     ----------
     run : str
-    topology : Topology
+    compiled : CompiledGraph
     stores : mapping of str to SimulatedStore
         Stores by node.
     connect : callable
@@ -82,17 +83,16 @@ class StoreThreads:
     def __init__(
         self,
         run: str,
-        topology: Topology,
+        compiled: CompiledGraph,
         stores: dict[str, SimulatedStore],
         connect: Callable[[SimulatedStore], KeptTotals],
         see: Callable[[str], None],
     ) -> None:
         self._run = run
-        self._topology = topology
+        self._compiled = compiled
         self._stores = stores
         self._connect = connect
         self._see = see
-        self._claims: dict[tuple[int, Subtask], StoreClaim] = {}
         self._calls: dict[tuple[int, Subtask], StoreCalls] = {}
         #: commits that the stores do not have
         self._commits: dict[tuple[int, Subtask], None] = {}
@@ -123,26 +123,17 @@ class StoreThreads:
 
     def _opening(self, deploy: Deploy) -> Iterator[None]:
         for each in deploy.subtasks:
-            node = each.subtask.node
-            if self._topology.node(node).is_aggregate:
+            if (aggregate := aggregate_of(each.subtask, self._compiled)) is not None:
+                name = each.subtask.node
                 snapshot_id = 0 if each.origin is None else each.origin.snapshot_id
-                claim = claim_of(self._run, each, deploy.incarnation)
-                self._claims[deploy.incarnation, each.subtask] = claim
-                yield from opening(self._connect(self._stores[node]), claim, node, snapshot_id)
+                store, claim = self._connect(self._stores[name]), claim_of(self._run, each, deploy.incarnation)
+                self._calls[deploy.incarnation, each.subtask] = StoreCalls(store, claim, aggregate.monoid, 1)
+                yield from opening(store, claim, name, snapshot_id)
 
-    def work(
-        self,
-        task: TotalsTask,
-        incarnation: int,
-        monoid: Any,
-        group: Group,
-        ended: Callable[[TotalsTask, TaskRefused | None], None],
-    ) -> None:
-        """Perform a task, one call a step, behind the tasks of the subtask before it."""
+    def work(self, task: AnyTask, incarnation: int, group: Group, ended: Callable[[Performed], None]) -> None:
+        """Perform a task, one call a step, after the earlier tasks of the subtask."""
+        assert isinstance(task, TotalsTask)
         at = (incarnation, task.subtask)
-        if at not in self._calls:
-            store = self._connect(self._stores[task.subtask.node])
-            self._calls[at] = StoreCalls(store, self._claims[at], monoid, keys_at_once=1)
         calls = self._calls[at]
         was_busy = calls.has_work
         calls.put(task)
@@ -158,7 +149,7 @@ class StoreThreads:
                 self._see("a store of totals was away")
             except Fenced as error:
                 self._see("a store refused an old claim")
-                ended(task, TaskRefused(error))
+                ended(Performed(incarnation, task, TaskRefused(error)))
                 return
             if calls.has_work:
                 if calls.is_writing:
@@ -167,7 +158,7 @@ class StoreThreads:
             if isinstance(done, CommitTotals):
                 del self._commits[at]
             if done is not None:
-                ended(done, None)
+                ended(Performed(incarnation, done, None))
 
         if not was_busy:
             group.once(step, call)

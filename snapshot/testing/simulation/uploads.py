@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from cutline.snapshot.modes.records.record_tasks import CheckNextClaim, WriteRecord
 from cutline.snapshot.modes.versions.ledger import AwaitVersion
 from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
 from cutline.snapshot.testing.simulation.totals import StoreThreads
-from cutline.snapshot.testing.steps import WorkRows
-from cutline.snapshot.worker.ledger import Task
+from cutline.snapshot.testing.steps import CheckClaim, PutRecord, Step, WorkRows
+from cutline.snapshot.worker.ledger import AnyTask
 
 #: a task, and the incarnation that it is of
-_Work = tuple[Task, int]
+_Work = tuple[AnyTask, int]
 
 
 class Uploads(Group):
@@ -33,22 +34,32 @@ class Uploads(Group):
     def __init__(self, scheduler: Scheduler, totals: StoreThreads) -> None:
         super().__init__(scheduler)
         self.totals = totals
-        self._ready: dict[WorkRows, deque[_Work]] = {}
+        self._ready: dict[Step, deque[_Work]] = {}
         #: versions that the writers of databases have not made yet
         self._awaited: list[tuple[AwaitVersion, int]] = []
 
-    def work(self, task: Task, incarnation: int, perform: Callable[[Task, int], None]) -> None:
+    def work(self, task: AnyTask, incarnation: int, perform: Callable[[AnyTask, int], None]) -> None:
         """Perform a task in a step. A task that awaits a version waits for `versions_made`."""
         if isinstance(task, AwaitVersion) and not task.version.is_over:
             self._awaited.append((task, incarnation))
             return
-        step = WorkRows(task.subtask, type(task).__name__)
+        step = _step_of(task)
         ready = self._ready.setdefault(step, deque())
         ready.append((task, incarnation))
         self.once(step, lambda: perform(*ready.popleft()))
 
-    def versions_made(self, perform: Callable[[Task, int], None]) -> None:
+    def versions_made(self, perform: Callable[[AnyTask, int], None]) -> None:
         """Go on with the tasks whose versions are made by now."""
         awaited, self._awaited = self._awaited, []
         for task, incarnation in awaited:
             self.work(task, incarnation, perform)
+
+
+def _step_of(task: AnyTask) -> Step:
+    match task:
+        case WriteRecord(record):
+            return PutRecord(record.subtask, record.number)
+        case CheckNextClaim(record):
+            return CheckClaim(record.subtask, record.number)
+        case _:
+            return WorkRows(task.subtask, type(task).__name__)

@@ -18,9 +18,7 @@ from cutline.snapshot.coordinator.machine import Coordinator, Outcome
 from cutline.snapshot.errors import CutlineError, NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.heap import Tier
-from cutline.snapshot.modes.records.record_files import RecordFiles
-from cutline.snapshot.modes.totals.ledger import TotalsTask
-from cutline.snapshot.stored.contribution import parts_of, record_of
+from cutline.snapshot.modes.records.record_tasks import CheckNextClaim
 from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.subtask.events import SnapshotRequested
 from cutline.snapshot.subtask.machine import SubtaskMachine
@@ -34,10 +32,8 @@ from cutline.snapshot.testing.simulation.totals import StoreThreads
 from cutline.snapshot.testing.simulation.uploads import Uploads
 from cutline.snapshot.testing.simulation.world import World
 from cutline.snapshot.testing.steps import (
-    CheckClaim,
     Link,
     NoticeLoss,
-    PutRecord,
     Receive,
     Register,
     Restore,
@@ -48,8 +44,9 @@ from cutline.snapshot.testing.steps import (
 from cutline.snapshot.trace_events import Kind
 from cutline.snapshot.worker import events
 from cutline.snapshot.worker.events import Stage
-from cutline.snapshot.worker.ledger import Lane, Task, TaskFailed, TaskRefused
+from cutline.snapshot.worker.ledger import AnyTask, Lane
 from cutline.snapshot.worker.machine import WorkerSettings
+from cutline.snapshot.worker.performer import Performer
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
 from cutline.snapshot.worker.row_tasks import RowWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
@@ -121,9 +118,7 @@ class Worker(HostOwner):
         self.group = world.scheduler.group()
         #: steps on data, which end with the incarnation
         self.data = world.scheduler.group()
-        totals = StoreThreads(
-            world.run, world.compiled.topology, world.stores, world.mutation.store_connection, world.see
-        )
+        totals = StoreThreads(world.run, world.compiled, world.stores, world.mutation.store_connection, world.see)
         self.uploads = Uploads(world.scheduler, totals)
         self._world = world
         self._neighbours = neighbours
@@ -257,15 +252,13 @@ class Worker(HostOwner):
                     host.open_wires()
             case events.StoreParts(incarnation, uploads):
                 # Uploads go on over a rollback, as threads would: their acknowledgements are then stale.
-                for each in uploads:
-                    step = Store(each.taken.subtask, each.taken.snapshot_id)
-                    self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
+                (upload,) = uploads  # because none waits for another: see `SETTINGS`
+                step = Store(upload.taken.subtask, upload.taken.snapshot_id)
+                self.uploads.once(step, lambda: self._upload(upload, incarnation))
             case events.Perform(incarnation, task) if task.lane is Lane.IN_ORDER:
-                self._call_store(task, incarnation)
+                self.uploads.totals.work(task, incarnation, self.uploads, self._performed)
             case events.Perform(incarnation, task):
                 self.uploads.work(task, incarnation, self._perform_task)
-            case events.WriteRecord():
-                self._on_write_record(effect)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -432,16 +425,6 @@ class Worker(HostOwner):
         for host in self.hosts.values():
             self._keep_output(host)
 
-    def _call_store(self, task: Task, incarnation: int) -> None:
-        assert isinstance(task, TotalsTask)
-        monoid = self.hosts[task.subtask].machine.node.monoid  # type: ignore[attr-defined]  # an aggregate
-        self.uploads.totals.work(task, incarnation, monoid, self.uploads, partial(self._store_called, incarnation))
-
-    def _store_called(self, incarnation: int, task: TotalsTask, result: TaskRefused | None) -> None:
-        self.step(events.Performed(incarnation, task, result))
-        if result is None:
-            self._refresh(list(self.hosts.values()))
-
     def _make_subtasks(self, parts: RestoredParts) -> Mapping[Subtask, SubtaskMachine]:
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
@@ -466,64 +449,36 @@ class Worker(HostOwner):
         """Do the oldest job of a subtask's database, as its thread would at any time."""
         writer.do_one()
         self.uploads.versions_made(self._perform_task)
-        if (host := self.hosts.get(subtask)) is not None:
-            host.sweep()
+        self._sweep(subtask)
+
+    def _performer(self, incarnation: int) -> Performer:
+        run, codec = self._world.run, self._world.codec
+        work = RowWork(run, incarnation, codec, self._put_rows, self._store.read_part, disk=self._disk.name)
+        return Performer(self._store, work, lambda: self._world.now, OSError)
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
-        taken = upload.taken
-        try:
-            handles = self._store.put_parts(parts_of(taken, self._world.run, incarnation))
-        except OSError as error:
-            reason = f"{taken.subtask} could not be stored: {error}"
-            declined = control.SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason)
-            self.step(events.PartsStored((declined,)))
+        self.step(self._performer(incarnation).upload([upload]))
+
+    def _perform_task(self, task: AnyTask, incarnation: int) -> None:
+        ended = self._performer(incarnation).step(task)
+        if not isinstance(ended, events.Performed):
+            self.uploads.work(ended, incarnation, self._perform_task)
         else:
-            self.acknowledge(upload, incarnation, handles)
+            if isinstance(task, CheckNextClaim):
+                self._world.note_record(task.record, is_taken=ended.result is not None)
+            self._performed(ended)
 
-    def _on_write_record(self, effect: events.WriteRecord) -> None:
-        """Write a record, and then check for a claim. Other processes may reach the store between the two."""
-        record, number = effect.record, effect.record.number
-        at = (effect.incarnation, record.subtask, number)
+    def _performed(self, ended: events.Performed) -> None:
+        self.step(ended)
+        self._sweep(ended.task.subtask)
 
-        def write() -> None:
-            try:
-                RecordFiles(self._store).write(record)
-            except OSError as error:
-                self.step(events.RecordNotWritten(*at, str(error)))
-            else:
-                self.uploads.once(CheckClaim(record.subtask, number), check)
-
-        def check() -> None:
-            found = self._store.read_claim(effect.next_claim)
-            self._world.note_record(record, is_taken=found is not None)
-            self.step(events.RecordWritten(*at, effect.next_claim, found))
-            self._refresh(list(self.hosts.values()))
-
-        self.uploads.once(PutRecord(record.subtask, number), write)
-
-    def _perform_task(self, task: Task, incarnation: int) -> None:
-        work = RowWork(
-            self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part, disk=self._disk.name
-        )
-        try:
-            result = work.perform(task)
-        except OSError as error:
-            assert task.lane is not Lane.ENCODE  # because it calls no store
-            result = TaskFailed(str(error))
-        self.step(events.Performed(incarnation, task, result))
-        if (host := self.hosts.get(task.subtask)) is not None:
+    def _sweep(self, subtask: Subtask) -> None:
+        if (host := self.hosts.get(subtask)) is not None:
             host.sweep()
 
     def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
         """Store rows. A store that is about to fail stores nothing inline, so that the failure is met."""
         return self._store.put_rows(parts, inline=inline and self._store.backend.inline_bytes_max > 0)
-
-    def acknowledge(self, upload: PendingUpload, incarnation: int, handles: list[Handle]) -> None:
-        """Report to the machine that all parts are durable."""
-        taken = upload.taken
-        record = record_of(taken, incarnation, handles)
-        message = control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record, taken.timings)
-        self.step(events.PartsStored((message,)))
 
     # ---------------------------------------------------------------- the end
 

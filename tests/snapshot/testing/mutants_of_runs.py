@@ -18,9 +18,7 @@ from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.termination import RunTermination
 from cutline.snapshot.culprit import Culprit
-from cutline.snapshot.stored.contribution import parts_of
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.restored import RestoredChannels
@@ -35,16 +33,11 @@ class EagerWorker(Worker):
     """Acknowledges its parts when it begins to store them."""
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
-        taken = upload.taken
-        parts = parts_of(taken, self._world.run, incarnation)
-        self.acknowledge(upload, incarnation, self._said_stored(parts))
         store = super()._upload
-        self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(upload, incarnation))
-
-    def _said_stored(self, parts: list[Part]) -> list[Handle]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self._store.backend, "put_alone", lambda path, chunks: True)
-            return self._store.put_parts(parts)
+            store(upload, incarnation)
+        self.uploads.once(Store(upload.taken.subtask, upload.taken.snapshot_id), lambda: store(upload, incarnation))
 
 
 class ReceivesFromEverybody(Deployment):

@@ -9,16 +9,16 @@ from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.modes.versions.ledger import AwaitVersion
 from cutline.snapshot.testing.simulation.scheduler import Scheduler
 from cutline.snapshot.testing.simulation.uploads import Uploads
-from cutline.snapshot.worker.ledger import Task
+from cutline.snapshot.worker.ledger import AnyTask
 
 
 def test_a_task_waits_for_its_version() -> None:
     """The task is no step before the version is made, or is known to fail. A version that is over needs no wait."""
     scheduler = Scheduler()
     uploads = Uploads(scheduler, cast("Any", None))
-    performed: list[tuple[Task, int]] = []
+    performed: list[tuple[AnyTask, int]] = []
 
-    def perform(task: Task, incarnation: int) -> None:
+    def perform(task: AnyTask, incarnation: int) -> None:
         performed.append((task, incarnation))
 
     made, waiting, failed = tasks = [AwaitVersion(Subtask("node"), PendingVersion(number)) for number in (1, 2, 3)]

@@ -1,0 +1,50 @@
+"""Tasks on a record of a subtask alone: the write, then the check of the next claim (PROTOCOL 14.3, the next claim).
+
+The check is a task of its own, because other processes may reach the store between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutline.snapshot.ids import Subtask
+from cutline.snapshot.modes.records.record_files import RecordFiles
+from cutline.snapshot.stored.history import Claim
+from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.run_store import RunStore
+from cutline.snapshot.worker.ledger import StoreTask
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTask(StoreTask):
+    """Work on a record."""
+
+    record: IndependentRecord
+    #: number of the claim that is checked after the write
+    next_claim: int
+
+    @property
+    def subtask(self) -> Subtask:
+        """Return the subtask that has recorded itself."""
+        return self.record.subtask
+
+
+class WriteRecord(RecordTask):
+    """Store a record. `CheckNextClaim` follows."""
+
+    __slots__ = ()
+
+    def run(self, store: RunStore) -> CheckNextClaim:
+        """Store the record, and return the check that follows."""
+        RecordFiles(store).write(self.record)
+        return CheckNextClaim(self.record, self.next_claim)
+
+
+class CheckNextClaim(RecordTask):
+    """Read the next claim."""
+
+    __slots__ = ()
+
+    def run(self, store: RunStore) -> Claim | None:
+        """Return the claim, or None if there is none."""
+        return store.read_claim(self.next_claim)
