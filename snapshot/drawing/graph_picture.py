@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutline.snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture, svg_of_lines
 from cutline.snapshot.drawing.labels import shortened
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.declarations import DeclaredGraph
 from cutline.snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
-
-if TYPE_CHECKING:
-    from cutline.snapshot.graph import Graph
 
 #: characters of a user's name that a box or an edge has room for
 _CHARACTERS = 28
@@ -19,7 +15,7 @@ _CHARACTERS = 28
 _EDGES_OF_A_KIND = 6
 
 
-def html_of_graph(graph: Graph) -> str:
+def html_of_graph(graph: DeclaredGraph) -> str:
     """Return the drawn graph as HTML, or text with the graph's errors or the missing package."""
     try:
         topology = build(graph, "unaligned").topology

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cutline.snapshot.drawing.html import card, drawn_or_text, needs_matplotlib, picture, table
 from cutline.snapshot.drawing.labels import brief, counted, duration_text, shortened, size_text
 from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.topology import NodeSpec
+from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle, PartKind
 from cutline.snapshot.stored.topology_record import topology_of_record
 
 if TYPE_CHECKING:
     from cutline.snapshot.drawing.graph_plot import EdgeNote
-    from cutline.snapshot.stored.snapshot import Snapshot
 
 #: bytes of the largest part that is decoded for a card
 _PART_BYTES_MAX = 262_144
@@ -31,7 +31,59 @@ _MESSAGES, _DRAWN_CHARACTERS, _CHARACTERS = 3, 26, 100
 _VIRTUAL_SECONDS_MAX = 365 * 24 * 3600.0
 
 
-def card_of_snapshot(snapshot: Snapshot) -> str:
+class _State(Protocol):
+    @property
+    def state(self) -> Any: ...
+
+
+class _Messages(Protocol):
+    @property
+    def messages(self) -> list[Any]: ...
+
+
+class DrawnSnapshot(Protocol):
+    """A stored snapshot as it is drawn: `snapshot.stored.snapshot.Snapshot`."""
+
+    @property
+    def id(self) -> int:
+        """Number of the snapshot."""
+        ...
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        ...
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest."""
+        ...
+
+    @property
+    def timestamp(self) -> float:
+        """Seconds since the epoch at the trigger."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        ...
+
+    @property
+    def pinned(self) -> bool:
+        """Whether retention never removes the snapshot."""
+        ...
+
+    def node(self, node: Subtask) -> _State:
+        """Return the recorded state of a subtask."""
+        ...
+
+    def channel(self, source: Subtask, target: Subtask) -> _Messages:
+        """Return the recorded state of a channel."""
+        ...
+
+
+def card_of_snapshot(snapshot: DrawnSnapshot) -> str:
     """Return the card as HTML. Decodes states and messages, as `snapshot.node` and `snapshot.channel` do."""
     return _Card(snapshot).html()
 
@@ -39,7 +91,7 @@ def card_of_snapshot(snapshot: Snapshot) -> str:
 class _Card:
     """The parts of a snapshot that the card shows."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: DrawnSnapshot) -> None:
         self._snapshot = snapshot
         manifest = snapshot.manifest
         self._topology = topology_of_record(manifest.topology)
@@ -177,7 +229,7 @@ class _Card:
         )
 
 
-def _time_of(snapshot: Snapshot) -> str:
+def _time_of(snapshot: DrawnSnapshot) -> str:
     """Return the time of a snapshot as text. The virtual time of a simulation begins at 0."""
     if snapshot.timestamp < _VIRTUAL_SECONDS_MAX:
         return f"at {snapshot.timestamp:.2f} s of virtual time"

@@ -142,16 +142,16 @@ class Mode(ABC):
 
     @property
     @abstractmethod
-    def row(self) -> ModeRow:
+    def _row(self) -> ModeRow:
         """The rules of the mode."""
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings as plain data, which a run stores: arguments of `of_settings`."""
+    def _settings(self) -> dict[str, Any]:
+        """The settings as plain data, which a run stores: the argument of `_of_settings`."""
         return {}
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def _of_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the mode with stored settings. Raise KeyError or ValueError if these are of another mode."""
         return cls()
 
@@ -178,17 +178,17 @@ class InputLogging(Mode):
             raise ValueError(f"InputLogging: hashes is 'outputs' or 'states', not {shown(self.hashes)}")
 
     @property
-    def row(self) -> ModeRow:
+    def _row(self) -> ModeRow:
         """The rules of the mode."""
         return ModeRow(CutRule.ALIGNED, has_steps=True, every=None, hashes_states=self.hashes == "states")
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """The settings as plain data. The default has none, because the setting is younger than the mode."""
         return {} if self.hashes == "outputs" else {"hashes": self.hashes}
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def _of_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the mode with stored settings."""
         return cls(settings.get("hashes", "outputs"))
 
@@ -217,17 +217,17 @@ class Deltas(Mode):
             raise ValueError(f"Deltas: fullFactor is a number above 0, not {shown(self.fullFactor)}")
 
     @property
-    def row(self) -> ModeRow:
+    def _row(self) -> ModeRow:
         """The rules of the mode."""
         return ModeRow(CutRule.ALIGNED, has_steps=True, every=self.every, full_factor=self.fullFactor)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {"every": self.every, "full_factor": self.fullFactor}
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def _of_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the mode with stored settings."""
         return cls(settings["every"], settings["full_factor"])
 
@@ -265,19 +265,19 @@ class PersistentState(Mode):
             raise ValueError(f"PersistentState: copy is True or False, not {shown(self.copy)}")
 
     @property
-    def row(self) -> ModeRow:
+    def _row(self) -> ModeRow:
         """The rules of the mode."""
         return ModeRow(
             CutRule.ALIGNED, has_steps=True, every=self.every, versions_folder=self.folder, copies_rows=self.copy
         )
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {"folder": self.folder, "every": self.every, "copy": self.copy}
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def _of_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the mode with stored settings."""
         return cls(settings["folder"], settings["every"], settings["copy"])
 
@@ -309,18 +309,18 @@ class MonoidClocks(Mode):
             raise ValueError(f"MonoidClocks: clock is 'epochs' or 'negotiated', not {shown(self.clock)}")
 
     @property
-    def row(self) -> ModeRow:
+    def _row(self) -> ModeRow:
         """The rules of the mode."""
         cut = CutRule.EPOCHS if self.clock == "epochs" else CutRule.SLICES
         return ModeRow(cut, difference_bytes_max=self.memory)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {"memory": self.memory, "clock": self.clock}
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def _of_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the mode with stored settings."""
         return cls(settings["memory"], settings["clock"])
 
@@ -346,24 +346,24 @@ class ChannelLogs(Mode):
             raise ValueError(f"ChannelLogs: interval is a number of seconds above 0, not {shown(self.interval)}")
 
     @property
-    def row(self) -> ModeRow:
+    def _row(self) -> ModeRow:
         """The rules of the mode."""
         return ModeRow(CutRule.ALONE, record_seconds=self.interval)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {"interval": self.interval}
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def _of_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the mode with stored settings."""
         return cls(settings["interval"])
 
 
 def row_of(mode: Mode | None) -> ModeRow:
     """Return the rules of a mode."""
-    return ModeRow() if mode is None else mode.row
+    return ModeRow() if mode is None else mode._row
 
 
 #: All modes with settings. A mode that needs none is known by its name alone.
@@ -415,7 +415,7 @@ def name_of_mode(mode: Mode | None) -> str:
 
 def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
     """Return plain data that `mode_of_record` reads."""
-    return None if mode is None else {"name": mode.name, **mode.settings}
+    return None if mode is None else {"name": mode.name, **mode._settings}
 
 
 def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
@@ -427,4 +427,4 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
         if the record is of no mode that this Cutline knows.
     """
     mode = _BY_NAME.get(record["name"])
-    return mode_of(record["name"]) if mode is None else mode.of_settings(record)
+    return mode_of(record["name"]) if mode is None else mode._of_settings(record)

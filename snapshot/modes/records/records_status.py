@@ -6,7 +6,6 @@ from typing import Any
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.records.record_tracker import RecordTracker
-from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.independent_record import first_record_number
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT
@@ -43,7 +42,6 @@ def records_status(records: RecordTracker, recovery: Manifest | None, now: float
     for subtask in records.subtasks if begun_at else ():
         by_node.setdefault(subtask.node, []).append(subtask)
     return {
-        "name": ChannelLogs.name,
         "recovery": None if recovery is None or recovery.recovery is None else RECOVERY_REPORT.write(recovery.recovery),
         "nodes": {node: node_status(own) for node, own in by_node.items()},
     }

@@ -48,7 +48,7 @@ def test_an_edge_waits_for_itself_only() -> None:
     one, other, foreign = receiver("a", 0, 1, ((1, 1),)), receiver("a", 1, 0, ()), receiver("b", 0, 1, ((1, 2),))
     gates = WaveGates([one, other, foreign])
     assert gates.may_take(foreign) and not gates.may_take(other)
-    assert not WaveGates([receiver("a", 0, 2, ())])
+    assert not WaveGates([receiver("a", 0, 2, ())]).edges
 
 
 def test_a_wave_is_kept_for_a_recording() -> None:
