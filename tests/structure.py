@@ -1,7 +1,8 @@
 """The structure of the project in numbers: ``python -m tests.structure`` prints them for the tree it stands in.
 
-Counts files, lines, files with a single importer, import circles between files and between folders, and the sizes of
-classes. Imports are read from the source, those inside functions and those for types included.
+Counts files and lines by room, the places that name a mode, files with a single importer, import circles between files
+and between folders, and the sizes of classes. Imports are read from the source, those inside functions and those for
+types included.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.source_files import (
     fields,
     is_record,
     name_of,
+    nodes,
     parse,
     public_methods,
     python_files,
@@ -125,6 +127,72 @@ def single_importers(edges: Edges) -> dict[str, str]:
     return {target: names[0] for target, names in sorted(importers.items()) if len(names) == 1}
 
 
+#: rooms of the machines, which name no mode
+_MACHINES = ("snapshot/subtask", "snapshot/worker", "snapshot/coordinator")
+
+#: file with the modes as users write them
+_MODES = "snapshot/plan/modes.py"
+
+
+def mode_names() -> list[str]:
+    """Return the names of the classes of modes."""
+    classes = (each for each in nodes(ROOT / _MODES) if isinstance(each, ast.ClassDef))
+    return [
+        each.name for each in classes if any(isinstance(base, ast.Name) and base.id == "Mode" for base in each.bases)
+    ]
+
+
+def lines_naming(path: Path, names: Iterable[str]) -> set[int]:
+    """Return the lines of a file that name one of these classes in code, or import a room of modes."""
+    wanted = set(names)
+    found: set[int] = set()
+    for node in nodes(path):
+        is_named = (
+            (isinstance(node, ast.Name) and node.id in wanted)
+            or (isinstance(node, ast.Attribute) and node.attr in wanted)
+            or (isinstance(node, ast.alias) and node.name in wanted)
+            or (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{USERS_FOLDER}.snapshot.modes"))
+        )
+        if is_named:
+            found.add(node.lineno)  # type: ignore[attr-defined]  # these four kinds have a line
+    return found
+
+
+def rooms_of(package: str) -> dict[str, list[Path]]:
+    """Return the files of a package by room: its folders, of `snapshot/modes` and `snapshot/testing` a level deeper."""
+    found: dict[str, list[Path]] = {}
+    for path in python_files(package):
+        folders_of = path.relative_to(ROOT).parts[:-1]
+        depth = 3 if folders_of[1:2] in (("modes",), ("testing",)) else 2
+        found.setdefault("/".join(folders_of[:depth]) + "/", []).append(path)
+    return found
+
+
+def _print_rooms() -> None:
+    for package in PACKAGES:
+        for room, files in sorted(rooms_of(package).items()):
+            print(f"{room:36} {len(files):4} files {_lines(files):6} lines")
+
+
+def _print_modes() -> None:
+    names = mode_names()
+    machines = [path for room in _MACHINES for path in python_files(room)]
+    named = {name_of(path): len(lines_naming(path, names)) for path in machines}
+    print(f"\nlines of the machines that name a mode: {sum(named.values())}")
+    for name, count in named.items():
+        if count:
+            print(f"  {name} {count}")
+    print(f"product files outside snapshot/modes/, {_MODES} and {USERS_FOLDER}/ that name the class of a mode")
+    others = [
+        path
+        for path in python_files(*PACKAGES)
+        if not name_of(path).startswith(("snapshot/modes/", "demos/")) and name_of(path) != _MODES
+    ]
+    for mode in names:
+        files = [name_of(path) for path in others if lines_naming(path, [mode]) - lines_naming(path, ())]
+        print(f"  {mode} {len(files)}: {', '.join(files)}")
+
+
 def _lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_text().splitlines()) for path in paths)
 
@@ -134,6 +202,9 @@ def main() -> None:
     for package in (USERS_FOLDER, *PACKAGES, "benchmarks", "tests"):
         files = list(python_files(package))
         print(f"{package:16} {len(files):4} files {_lines(files):6} lines")
+    print()
+    _print_rooms()
+    _print_modes()
     known, edges = modules(), imports()
     single = single_importers(edges)
     small = [name for name in single if _lines([known[name]]) < SMALL_FILE_LINES]
