@@ -13,13 +13,13 @@ from functools import partial
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import claim_of_snapshot
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.checkpoint import Checkpoint
 from cutline.snapshot.stored.envelope import PART_MAGIC, envelopes, unseal
 from cutline.snapshot.stored.manifest import Aborted, Manifest
 from cutline.snapshot.stored.part import Handle
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore, restorable
 from cutline.state_backends.filesystem import FileSystemBackend
 from cutline.state_backends.object_store import ObjectStoreBackend

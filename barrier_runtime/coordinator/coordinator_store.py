@@ -32,10 +32,10 @@ from cutline.snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from cutline.snapshot.errors import CutlineError
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored.backend import StateBackend, is_permanent
 from cutline.snapshot.stored.manifest import Aborted, Manifest
 from cutline.snapshot.stored.pins import PinKind
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore, off_chain
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and

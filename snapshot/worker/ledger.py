@@ -61,6 +61,14 @@ class StoreTask(ABC):
 
     lane: ClassVar[Lane] = Lane.STORE
 
+    #: whether the task changes nothing
+    only_reads: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """The number of what is stored. Numbers of a subtask go up."""
+
     @property
     @abstractmethod
     def subtask(self) -> Subtask:

@@ -6,11 +6,12 @@ The check is a task of its own, because other processes may reach the store betw
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker.ledger import StoreTask
 
@@ -22,6 +23,11 @@ class RecordTask(StoreTask):
     record: IndependentRecord
     #: number of the claim that is checked after the write
     next_claim: int
+
+    @property
+    def number(self) -> int:
+        """Return the number of the record."""
+        return self.record.number
 
     @property
     def subtask(self) -> Subtask:
@@ -44,6 +50,8 @@ class CheckNextClaim(RecordTask):
     """Read the next claim."""
 
     __slots__ = ()
+
+    only_reads: ClassVar[bool] = True
 
     def run(self, store: RunStore) -> Claim | None:
         """Return the claim, or None if there is none."""

@@ -20,9 +20,9 @@ from cutline.snapshot.coordinator.fence_events import (
 from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase
 from cutline.snapshot.coordinator.run_state import DEPLOYED
 from cutline.snapshot.errors import SnapshotCorrupt
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.stored.cut_plan import CutPlan
 from cutline.snapshot.stored.manifest import Manifest
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.simulation.connection import Connection, WorkerEnd
 from cutline.snapshot.testing.simulation.world import StoreRequest, World

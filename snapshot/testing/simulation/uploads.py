@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from cutline.snapshot.modes.records.record_tasks import CheckNextClaim, WriteRecord
-from cutline.snapshot.modes.versions.ledger import AwaitVersion
+from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
 from cutline.snapshot.testing.simulation.totals import StoreThreads
 from cutline.snapshot.testing.steps import CheckClaim, PutRecord, Step, WorkRows
-from cutline.snapshot.worker.ledger import AnyTask
+from cutline.snapshot.worker.ledger import AnyTask, StoreTask
 
 #: a task, and the incarnation that it is of
 _Work = tuple[AnyTask, int]
@@ -36,11 +35,12 @@ class Uploads(Group):
         self.totals = totals
         self._ready: dict[Step, deque[_Work]] = {}
         #: versions that the writers of databases have not made yet
-        self._awaited: list[tuple[AwaitVersion, int]] = []
+        self._awaited: list[_Work] = []
 
     def work(self, task: AnyTask, incarnation: int, perform: Callable[[AnyTask, int], None]) -> None:
         """Perform a task in a step. A task that awaits a version waits for `versions_made`."""
-        if isinstance(task, AwaitVersion) and not task.version.is_over:
+        version = getattr(task, "version", None)
+        if isinstance(version, PendingVersion) and not version.is_over:
             self._awaited.append((task, incarnation))
             return
         step = _step_of(task)
@@ -56,10 +56,6 @@ class Uploads(Group):
 
 
 def _step_of(task: AnyTask) -> Step:
-    match task:
-        case WriteRecord(record):
-            return PutRecord(record.subtask, record.number)
-        case CheckNextClaim(record):
-            return CheckClaim(record.subtask, record.number)
-        case _:
-            return WorkRows(task.subtask, type(task).__name__)
+    if not isinstance(task, StoreTask):
+        return WorkRows(task.subtask, type(task).__name__)
+    return CheckClaim(task.subtask, task.number) if task.only_reads else PutRecord(task.subtask, task.number)

@@ -18,7 +18,6 @@ from cutline.snapshot.coordinator.machine import Coordinator, Outcome
 from cutline.snapshot.errors import CutlineError, NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.heap import Tier
-from cutline.snapshot.modes.records.record_tasks import CheckNextClaim
 from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.subtask.events import SnapshotRequested
 from cutline.snapshot.subtask.machine import SubtaskMachine
@@ -44,7 +43,7 @@ from cutline.snapshot.testing.steps import (
 from cutline.snapshot.trace_events import Kind
 from cutline.snapshot.worker import events
 from cutline.snapshot.worker.events import Stage
-from cutline.snapshot.worker.ledger import AnyTask, Lane
+from cutline.snapshot.worker.ledger import AnyTask, Lane, StoreTask
 from cutline.snapshot.worker.machine import WorkerSettings
 from cutline.snapshot.worker.performer import Performer
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
@@ -464,8 +463,8 @@ class Worker(HostOwner):
         if not isinstance(ended, events.Performed):
             self.uploads.work(ended, incarnation, self._perform_task)
         else:
-            if isinstance(task, CheckNextClaim):
-                self._world.note_record(task.record, is_taken=ended.result is not None)
+            if isinstance(task, StoreTask) and task.only_reads:
+                self._world.note_record(task, is_taken=ended.result is not None)
             self._performed(ended)
 
     def _performed(self, ended: events.Performed) -> None:

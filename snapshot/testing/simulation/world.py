@@ -19,7 +19,6 @@ from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
-from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
 from cutline.snapshot.stored.pins import PinKind
@@ -42,6 +41,7 @@ from cutline.snapshot.testing.simulation.store import SimulatedBackend
 from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from cutline.snapshot.testing.steps import Land
 from cutline.snapshot.trace_events import Kind
+from cutline.snapshot.worker.ledger import StoreTask
 from cutline.snapshot.worker.machine import WorkerMachine
 
 #: How the reason begins for which a pending snapshot is aborted at the end of the run.
@@ -205,7 +205,7 @@ class World:
         self.history.seen["refused"] += 1
         self.history_log.note(Kind.REFUSED, incarnation, text=what)
 
-    def note_record(self, record: IndependentRecord, *, is_taken: bool) -> None:
+    def note_record(self, record: StoreTask, *, is_taken: bool) -> None:
         """Note that a record is stored. With `is_taken`, another claim was there behind it."""
         if is_taken:
             self.see("a record behind another claim")

@@ -11,7 +11,6 @@ from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.coordinator import events
 from cutline.snapshot.coordinator.deployment import Deployment
 from cutline.snapshot.modes.records.composition import Composition
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.modes.records.record_tracker import RecordTracker
 from cutline.snapshot.modes.records.record_writer import Decisions, RecordWriter, _Subtask
 from cutline.snapshot.modes.records.recording import IndependentRecording
@@ -22,6 +21,7 @@ from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.memory_files import MemoryFiles
 from cutline.snapshot.stored.part import decode_frames
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore
 
 Patch = pytest.MonkeyPatch

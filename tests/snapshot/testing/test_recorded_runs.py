@@ -16,10 +16,10 @@ from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.errors import RestoreRefused
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.plan.modes import ModeWish
 from cutline.snapshot.stored.independent_record import IndependentRecord
 from cutline.snapshot.stored.memory_files import MemoryFiles
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.testing.checkers import CheckFailed, judge
 from cutline.snapshot.testing.history import History

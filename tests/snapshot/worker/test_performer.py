@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cutline import MemoryBackend
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.modes.records.record_tasks import CheckNextClaim, WriteRecord
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker.events import Performed
 from cutline.snapshot.worker.ledger import TaskFailed

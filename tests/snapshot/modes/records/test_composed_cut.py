@@ -11,7 +11,6 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.modes.records.composed_cut import plan_cut
-from cutline.snapshot.modes.records.record_files import RecordFiles
 from cutline.snapshot.modes.records.recovery_report import compare, report_of
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.modes import ChannelLogs
@@ -23,6 +22,7 @@ from cutline.snapshot.stored.independent_record import (
     first_record_number,
 )
 from cutline.snapshot.stored.part import Handle, PartKind, channel_part, decode_frames, state_part
+from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.recovery_report import Relation
 from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot.testing.recorded import recorded
