@@ -21,7 +21,7 @@ class Tier(StrEnum):
     NIGHT = "night"
 
 
-NIGHT: tuple[str, ...] = ()
+NIGHT: tuple[str, ...] = ("tests/test_removal.py",)
 
 LIVE = (
     *("tests/system/", "tests/system_security/", "tests/system_stores/", "tests/spark/"),
