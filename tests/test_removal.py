@@ -121,7 +121,7 @@ def _imported(text: str) -> Iterator[str]:
 
 def _demand(tree: Path, module: str, *arguments: str) -> None:
     environment = {**os.environ, "CUTLINE_EXAMPLES": "0.1"}
-    done = subprocess.run(  # noqa: PLW1510  # the status is asserted
+    done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=tree,
         env=environment,

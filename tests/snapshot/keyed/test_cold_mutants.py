@@ -38,7 +38,7 @@ ROWS = (
     Mutant("an applied memtable is due", ColdTier, "is_due", "has_passed or", ""),
     Mutant("memtables in memory are counted", MemtableGate, "update", "or len(self._held) >= HELD_MAX", ""),
     Mutant("an empty memtable makes room", MemtableGate, "can_open", "self._is_closed and", "False and"),
-    Mutant("a turn needs no event", SubtaskMachine, "runnable", "self.parts.keyed.is_due", "False"),
+    Mutant("a turn needs no event", SubtaskMachine, "runnable", "self.core.keyed.is_due", "False"),
     Mutant("a turn ends iterations", KeyedStates, "sweep", "table.iterations.clear()", "pass"),
 )
 

@@ -21,7 +21,7 @@ from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.stored import keyed_state
 from cutline.snapshot.stored.certificate import ListEntry, SubtaskRecord
 from cutline.snapshot.stored.node_state import NodeState
-from cutline.snapshot.subtask import inheritance, machine
+from cutline.snapshot.subtask import inheritance, state_restore
 from cutline.snapshot.subtask.wave_gates import WaveGates
 
 Patch = pytest.MonkeyPatch
@@ -71,7 +71,7 @@ def _change_uncommitted(patch: Patch, change: Any) -> None:
         found = united(donors, states)
         return replace(found, uncommitted=change(found.uncommitted))
 
-    patch.setattr(machine, "united", mutant)
+    patch.setattr(state_restore, "united", mutant)
 
 
 def keyless_timers_given_to_every_taker(patch: Patch) -> None:
@@ -81,7 +81,7 @@ def keyless_timers_given_to_every_taker(patch: Patch) -> None:
         everyone = tuple(replace(donor, is_inherited=True) for donor in donors.donors)
         return replace(united(donors, states), timers=united(replace(donors, donors=everyone), states).timers)
 
-    patch.setattr(machine, "united", mutant)
+    patch.setattr(state_restore, "united", mutant)
 
 
 def offsets_of_donors_only(patch: Patch) -> None:

@@ -18,7 +18,7 @@ from cutline import Graph
 from cutline.snapshot.coordinator import recovery
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.keyed.keyed_states import KeyedStates
-from cutline.snapshot.subtask.machine import SubtaskMachine
+from cutline.snapshot.subtask.state_restore import StateRestore
 from cutline.snapshot.testing.checkers import CheckFailed
 from cutline.snapshot.testing.choosers import Odds
 from cutline.testing import History, ListSink, ListSource, Pause, Simulator, judge
@@ -48,7 +48,7 @@ def _lists_of_a_name_given_up_go_on(patch: Patch) -> None:
 
 
 def _values_not_migrated(patch: Patch) -> None:
-    patch.setattr(SubtaskMachine, "_migrated_rows", lambda self, rows: None)
+    patch.setattr(StateRestore, "_migrated_rows", lambda self, rows: None)
 
 
 def _grouping_not_compared(patch: Patch) -> None:
