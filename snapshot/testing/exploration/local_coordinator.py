@@ -94,7 +94,7 @@ class LocalCoordinator:
         self, compiled: CompiledGraph, run: str, wishes: Wishes, seen: dict[str, None], sound: dict[Hashable, None]
     ) -> None:
         self._compiled = compiled
-        self._topology = topology = compiled.topology
+        topology = compiled.topology
         self._wishes = wishes
         self._seen = seen
         self._sound = sound
@@ -143,7 +143,7 @@ class LocalCoordinator:
                 self._roll_back()
             case _:
                 assert_never(event)
-        subtasks = self._topology.subtasks
+        subtasks = self._compiled.topology.subtasks
         return [(subtasks[e.worker], e.message) for e in self._outbox.take() if isinstance(e, SendToWorker)]
 
     def _take(self, report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor) -> None:
@@ -190,7 +190,7 @@ class LocalCoordinator:
         wrong = self._tracker.problems(self._whole, None)
         if wrong:
             raise CheckFailed("certificate", f"snapshot {snapshot_id}: {wrong}")
-        check_cut(self._topology, manifest, cuts)
+        check_cut(self._compiled.topology, manifest, cuts)
         check_invariants(manifest, self._compiled.invariants)
         self._sound[cut] = None
 
@@ -243,11 +243,13 @@ class LocalCoordinator:
         """Return the origin of each subtask, as if a rollback came now."""
         at = self._registry.incarnation
         if self._newest is None:
-            return tuple(SubtaskOrigin(at, start) for start in fresh_start(self._topology, self._compiled.partitions))
+            return tuple(
+                SubtaskOrigin(at, start) for start in fresh_start(self._compiled.topology, self._compiled.partitions)
+            )
         manifest, cuts = self._newest
         return tuple(
             SubtaskOrigin(at, start, cuts[start.subtask])
-            for start in plan_restore(self._topology, manifest, (), self._compiled.partitions)
+            for start in plan_restore(self._compiled.topology, manifest, (), self._compiled.partitions)
         )
 
     # ---------------------------------------------------------------- states
@@ -292,7 +294,7 @@ class LocalCoordinator:
 
     def _unsettled(self) -> str:
         missing = [
-            f"snapshot {s.snapshot_id} of {', '.join(map(str, s.missing(self._topology.subtasks)))}"
+            f"snapshot {s.snapshot_id} of {', '.join(map(str, s.missing(self._compiled.topology.subtasks)))}"
             for s in self._tracker.table.collecting()
         ]
         return f"the coordinator waits for {'; '.join(missing)}" if missing else ""
