@@ -44,12 +44,10 @@ _STILL_LARGE = {
     "DataPlane": (9, 16),
     "Driver": (13, 20),
     "Host": (7, 18),
-    "LocalCoordinator": (5, 16),
     "Model": (4, 20),
     "RunView": (6, 17),
     "ChannelSender": (13, 16),
     "SnapshotTable": (25, 10),
-    "SubtaskMachine": (12, 21),
     "Worker": (19, 22),
     "World": (14, 23),
 }

@@ -188,6 +188,6 @@ def trace_of(worker: int, machines: Mapping[Subtask, SubtaskMachine]) -> WorkerT
     """Return the events that the machines of a worker noted since the last call, or None without events."""
     chunks: list[TraceChunk] = []
     for machine in machines.values():
-        if isinstance(machine.observer, TraceObserver):
-            chunks += machine.observer.log.take()
+        if isinstance(machine.core.observer, TraceObserver):
+            chunks += machine.core.observer.log.take()
     return WorkerTrace(worker, tuple(chunks)) if chunks else None

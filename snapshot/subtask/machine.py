@@ -69,7 +69,6 @@ class SubtaskMachine:
         self.outputs: dict[ChannelId, ChannelSender] = core.outputs
         self.backpressure = core.backpressure
         self.node = core.node
-        self.observer = core.observer
         self.snapshotter = Snapshotter(
             core.recorder, self.inputs, self.outputs, self._capture, CutSettings.of(core), components.assigner
         )
@@ -82,8 +81,8 @@ class SubtaskMachine:
         self._lead = 0.0
         self._is_fresh = True
         core.bind_requests(self._acts.ask_snapshot)
-        if self.observer is not None:
-            self.observer.attached(self.node, self.inputs, self.outputs)
+        if self.core.observer is not None:
+            self.core.observer.attached(self.node, self.inputs, self.outputs)
 
     @property
     def status(self) -> Status:
@@ -113,8 +112,8 @@ class SubtaskMachine:
         assert self.status is Status.CREATED
         self._turns.tick(now)
         self.components.log.restoring(restored)
-        if self.observer is not None:
-            self.observer.restoring()
+        if self.core.observer is not None:
+            self.core.observer.restoring()
         state = StateRestore(self.core)
         ended = restored.state is not None and self._restore_state(state, restored, now)
         migrated = state.restore_rows(restored)
@@ -127,8 +126,8 @@ class SubtaskMachine:
         self._is_fresh = restored.state is None
         self._acts.status = Status.ENDED if ended else Status.RESTORED
         self._turns = self.components.repeated_turns(self._acts) or LiveTurns(self._acts, self._lead)
-        if self.observer is not None:
-            self.observer.restored()
+        if self.core.observer is not None:
+            self.core.observer.restored()
 
     def _restore_state(self, state: StateRestore, restored: Restored, now: float) -> bool:
         """Restore the state part and the node's own state. Return whether the subtask had ended."""
@@ -149,8 +148,8 @@ class SubtaskMachine:
             core.context.drop_messages()
         else:
             core.context.send_directly(core.codec, core.shapes)
-        if self.observer is not None:
-            self.observer.hook_begins("open")
+        if self.core.observer is not None:
+            self.core.observer.hook_begins("open")
         try:
             with calling("open", self.subtask):
                 self.node.open(core.context)
@@ -160,8 +159,8 @@ class SubtaskMachine:
         self.components.log.opened()
         if ended:
             core.context.accept_messages()
-        if self.observer is not None:
-            self.observer.hook_ended("open")
+        if self.core.observer is not None:
+            self.core.observer.hook_ended("open")
 
     def _start(self) -> None:
         """Discard output prepared after the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
@@ -266,8 +265,8 @@ class SubtaskMachine:
     def _marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
         """Process a marker immediately, not after the waiting data (PROTOCOL 1.2, receiver)."""
         assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
-        if self.observer is not None:
-            self.observer.marker_arrived(channel, marker)
+        if self.core.observer is not None:
+            self.core.observer.marker_arrived(channel, marker)
         self.inputs[channel].deliver_marker(marker)
         if marker.aligned:
             self._turns.arrived(channel)
@@ -291,8 +290,8 @@ class SubtaskMachine:
             with calling("onPublished", self.subtask):
                 self.node.onPublished(snapshot_id)
         self._report(PublicationHandled(snapshot_id, self.subtask))
-        if self.observer is not None:
-            self.observer.published(snapshot_id)
+        if self.core.observer is not None:
+            self.core.observer.published(snapshot_id)
 
     def _end_component(self) -> None:
         if self.status is not Status.RUNNING:
@@ -434,8 +433,8 @@ class SubtaskMachine:
 
     def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], SubtaskStatus]:
         """Call prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
-        if self.observer is not None:
-            self.observer.cut(snapshot_id)
+        if self.core.observer is not None:
+            self.core.observer.cut(snapshot_id)
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
@@ -445,8 +444,8 @@ class SubtaskMachine:
         finally:
             if own.has_deltas and content.state:  # a captured delta is stored, whatever becomes of the snapshot
                 self._changed(Strand.OWN, snapshot_id, own.take_change())
-        if self.observer is not None:
-            self.observer.captured(snapshot_id, state)
+        if self.core.observer is not None:
+            self.core.observer.captured(snapshot_id, state)
         # Last, because whatever fails before must leave what has changed to the next cut.
         for each in self.components.strands:
             if each.holds(content):

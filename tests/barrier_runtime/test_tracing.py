@@ -229,11 +229,11 @@ def test_off_costs_nothing() -> None:
     """Without a trace nothing stands in the way: ends, inputs and nodes are as they were made."""
     plane, _ = _plane(_chain(_Numbers(1)), is_traced=False)
     for machine in plane.machines.values():
-        assert machine.observer is None
+        assert machine.core.observer is None
         assert all(type(end) is ChannelSender for edge in machine.core.edges for end in edge.ends.values())
         assert all(channel._node is machine.node for channel in machine.core.inputs)
     assert trace_of(0, plane.machines) is None
-    assert isinstance(_plane(_chain(_Numbers(1)))[0].machines[_P].observer, TraceObserver)
+    assert isinstance(_plane(_chain(_Numbers(1)))[0].machines[_P].core.observer, TraceObserver)
 
 
 class _Opaque:
