@@ -58,6 +58,34 @@ _AT_ONCE_FIRST, AT_ONCE_MAX = 16, 256
 _VALUES, _TUPLES, _FLAT = PayloadKind.VALUES, PayloadKind.TUPLES, PayloadKind.FLAT
 
 
+class _OpenSize:
+    """The bytes of the open frame's pieces, summed only now and then, because each message would pay for a sum."""
+
+    __slots__ = ("byte_count", "frame_bytes", "piece_count")
+
+    def __init__(self, frame_bytes: int) -> None:
+        #: bytes at which the frame is full
+        self.frame_bytes = frame_bytes
+        #: bytes of the first `piece_count` pieces
+        self.byte_count = self.piece_count = 0
+
+    def clear(self) -> None:
+        """Begin an empty frame."""
+        self.byte_count = self.piece_count = 0
+
+    def sum_up(self, pieces: list[bytes]) -> int:
+        """Add the pieces since the last call. Return the piece count of the next call, or 0 when the frame is full."""
+        count, summed = len(pieces), self.piece_count
+        # A large message is checked at once, so most often one piece is new.
+        new = len(pieces[-1]) if count == summed + 1 else sum(map(len, pieces[summed:]))
+        self.piece_count = count
+        self.byte_count = byte_count = self.byte_count + new
+        if byte_count >= self.frame_bytes:
+            return 0
+        room = (self.frame_bytes - byte_count) * count // byte_count
+        return count + min(max(room, 1), _UNSEEN_MAX)
+
+
 class ChannelSender:
     """Number, encode and frame the messages of one channel.
 
@@ -99,7 +127,7 @@ class ChannelSender:
         #: allocator of the memory that large frames are encoded into, so that the link copies nothing; set by the link
         self.allocate: Allocate = new_memory
         self._codec, self._pack = codec, codec.pack
-        self._frame_bytes = FRAME_BYTES_TARGET // buffer_divisor(siblings)
+        self._size = _OpenSize(FRAME_BYTES_TARGET // buffer_divisor(siblings))
         #: messages of the open frame that go by reference; written by `send`, and by `direct_send`
         self.objects = OpenObjects(Shapes() if shapes is None else shapes, codec, buffer_divisor(siblings))
         #: encoded messages of the open frame; written by `send`, and by `direct_send`, which does `send`'s work
@@ -111,8 +139,7 @@ class ChannelSender:
         #: kind of the open frame, or of the next frame; None: every message is checked, and refused
         self.open_kind: PayloadKind | None = _VALUES
         self._forbidden = ""
-        #: bytes of the first `_checked` pieces of the open frame, and the piece count of the next check (`check_at`)
-        self._piece_bytes = self._checked = 0
+        #: piece count of the open frame at the next check of its size
         self.check_at = 1
         #: messages of the open frame while its kind is BATCH, or None while the messages are in `open_pieces`
         self._batches: OpenBatches | None = None
@@ -182,8 +209,8 @@ class ChannelSender:
                     self.send_encoded(message)
                 continue
             kind, chunk = encoded
-            per_chunk = max(1, self._frame_bytes // _CHUNK_PART * len(some) // len(chunk))
-            if len(some) > 1 and len(chunk) > min(self._frame_bytes, MESSAGE_BYTES_MAX):  # larger than estimated
+            per_chunk = max(1, self._size.frame_bytes // _CHUNK_PART * len(some) // len(chunk))
+            if len(some) > 1 and len(chunk) > min(self._size.frame_bytes, MESSAGE_BYTES_MAX):  # larger than estimated
                 start, self._at_once = start - len(some), min(per_chunk, len(some) - 1)
                 continue
             if self.open_kind is not kind and not (kind is _FLAT and self.open_kind is _TUPLES and self.open_pieces):
@@ -253,7 +280,7 @@ class ChannelSender:
             assert self.open_kind is not None
             pieces, self.open_pieces = self.open_pieces, []
             count, self._further = len(pieces) + self._further, 0
-            self._piece_bytes = self._checked = 0
+            self._size.clear()
             self.buffer.append(frame_of_pieces(self.buffer.framed + 1, self.open_kind, pieces, count))
             self._reopen()
         elif self._batches is not None:
@@ -326,13 +353,11 @@ class ChannelSender:
         if self.ended or len(piece) > MESSAGE_BYTES_MAX:
             pieces.pop()
             self._refuse(len(piece))
-        self._piece_bytes += sum(map(len, pieces[self._checked :]))
-        self._checked = len(pieces)
-        if self._piece_bytes >= self._frame_bytes:
+        check_at = self._size.sum_up(pieces)
+        if check_at:
+            self.check_at = check_at
+        else:
             self.seal()
-            return
-        room = (self._frame_bytes - self._piece_bytes) * self._checked // self._piece_bytes
-        self.check_at = self._checked + min(max(room, 1), _UNSEEN_MAX)
 
     def _begin_encoded(self) -> None:
         """Encode all messages until the next frame, because frames of one message each would cost more."""
