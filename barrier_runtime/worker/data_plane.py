@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from cutline.barrier_runtime.worker.meter import AdaptiveBatchLimit, Meter
 from cutline.channels.connection import Connection, Received
@@ -25,6 +26,55 @@ Link = Connection | InProcessConnection
 #: Seconds that a message waits at most for its frame to be filled while the worker is busy. A limit is needed, because
 #: another subtask's backlog may take minutes. Sealing costs almost nothing at this interval, because it is rare.
 SEAL_SECONDS_MAX = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerChannels:
+    """The channels of one worker, by their numbers in the topology."""
+
+    worker: int
+    topology: Topology
+    placement: Mapping[Subtask, int]
+    #: {channel number: channel}; only channels with their source or target in this worker
+    by_number: Mapping[int, ChannelId]
+    #: {subtask of this worker: [(channel number, input channel), ...]}
+    inputs: Mapping[Subtask, Sequence[tuple[int, ChannelId]]]
+
+    @classmethod
+    def of(
+        cls, worker: int, topology: Topology, placement: Mapping[Subtask, int], subtasks: Iterable[Subtask]
+    ) -> WorkerChannels:
+        """Return the channels of the worker that runs `subtasks`."""
+        inputs: dict[Subtask, list[tuple[int, ChannelId]]] = {subtask: [] for subtask in subtasks}
+        by_number: dict[int, ChannelId] = {}
+        for number, channel in enumerate(topology.channels):
+            if channel.source in inputs or channel.target in inputs:
+                by_number[number] = channel
+            if channel.target in inputs:
+                inputs[channel.target].append((number, channel))
+        return cls(worker, topology, placement, by_number, inputs)
+
+    def peers(self) -> list[int]:
+        """Return the numbers of the workers that share a channel with this worker, ascending."""
+        workers = [self.placement[c.source] for c in self.by_number.values()]
+        workers += [self.placement[c.target] for c in self.by_number.values()]
+        return sorted(dict.fromkeys(w for w in workers if w != self.worker))
+
+    def to(self, peer: int) -> list[tuple[int, ChannelId]]:
+        """Return the channels from this worker to a peer, or to this worker itself."""
+        return self._between(self.worker, peer)
+
+    def from_(self, peer: int) -> list[tuple[int, ChannelId]]:
+        """Return the channels from a peer, or from this worker itself, to this worker."""
+        return self._between(peer, self.worker)
+
+    def _between(self, source: int, target: int) -> list[tuple[int, ChannelId]]:
+        place = self.placement
+        return [(n, c) for n, c in self.by_number.items() if place[c.source] == source and place[c.target] == target]
+
+    def siblings(self, channel: ChannelId) -> int:
+        """Return the number of inputs of the channel's target."""
+        return len(self.topology.inputs_of(channel.target))
 
 
 class DataPlane:
@@ -49,7 +99,6 @@ class DataPlane:
         placement: Mapping[Subtask, int],
         machines: Mapping[Subtask, SubtaskMachine],
     ) -> None:
-        self.worker = worker
         self.incarnation = incarnation
         self.machines = machines
         self._slices = {subtask: AdaptiveBatchLimit() for subtask in machines}
@@ -64,27 +113,16 @@ class DataPlane:
         #: subtasks that may have unsealed frames
         self._unsealed: dict[Subtask, SubtaskMachine] = {}
         self._inside = InProcessConnection()
-        self._topology = topology
-        self._placement = placement
-        #: {channel number: channel}; only channels with their source or target in this worker
-        self._channels: dict[int, ChannelId] = {}
-        #: {subtask: [(channel number, input channel), ...]}
-        self._inputs: dict[Subtask, list[tuple[int, ChannelId]]] = {subtask: [] for subtask in machines}
+        self._channels = WorkerChannels.of(worker, topology, placement, machines)
+        #: {number of an input channel: link}
         self._links: dict[int, Link] = {}
-        for number, channel in enumerate(topology.channels):
-            if channel.source in machines or channel.target in machines:
-                self._channels[number] = channel
-            if channel.target in machines:
-                self._inputs[channel.target].append((number, channel))
         self._attach(worker, self._inside)
 
     # ---------------------------------------------------------------- links
 
     def peers(self) -> list[int]:
         """Return the numbers of the workers that share a channel with this worker, ascending."""
-        workers = [self._worker_of(c.source) for c in self._channels.values()]
-        workers += [self._worker_of(c.target) for c in self._channels.values()]
-        return sorted(dict.fromkeys(w for w in workers if w != self.worker))
+        return self._channels.peers()
 
     def add_connection(self, peer: int, sock: socket.socket, identity: Identity) -> Connection:
         """Use an authenticated socket for all channels shared with the worker `peer`."""
@@ -171,21 +209,17 @@ class DataPlane:
         part.record(time.monotonic() - started)
         return count
 
-    def _worker_of(self, subtask: Subtask) -> int:
-        return self._placement[subtask]
-
     def _attach(self, peer: int, link: Link) -> None:
-        for number, channel in self._channels.items():
-            source, target = self._worker_of(channel.source), self._worker_of(channel.target)
-            siblings = len(self._topology.inputs_of(channel.target))
-            if source == self.worker and target == peer:
-                link.attach_sending(number, self.machines[channel.source].outputs[channel], siblings=siblings)
-            if target == self.worker and source == peer:
-                link.attach_receiving(number, siblings=siblings)
-                self._links[number] = link
+        channels = self._channels
+        for number, channel in channels.to(peer):
+            sender = self.machines[channel.source].outputs[channel]
+            link.attach_sending(number, sender, siblings=channels.siblings(channel))
+        for number, channel in channels.from_(peer):
+            link.attach_receiving(number, siblings=channels.siblings(channel))
+            self._links[number] = link
 
     def _give_credit(self, subtask: Subtask, machine: SubtaskMachine) -> None:
-        for number, channel in self._inputs[subtask]:
+        for number, channel in self._channels.inputs[subtask]:
             freed = machine.inputs[channel].take_freed_bytes()
             if freed:
                 self._links[number].free(number, freed)
@@ -198,8 +232,9 @@ class DataPlane:
             connection.pump()
 
     def _dispatch(self, received: list[Received], now: float) -> None:
+        channels = self._channels.by_number
         for number, item in received:
-            channel = self._channels[number]
+            channel = channels[number]
             machine = self.machines[channel.target]
             if isinstance(item, Marker):
                 machine.step(MarkerArrived(channel, item), now)
