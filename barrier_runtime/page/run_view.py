@@ -6,15 +6,14 @@ places of its nodes in the drawing are computed at the start and at each rescale
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutline.barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
-from cutline.barrier_runtime.page.counting import CumulativeCounters, Rates, flow_ends
+from cutline.barrier_runtime.page.counting import flow_ends
+from cutline.barrier_runtime.page.run_counts import RunCounts
 from cutline.barrier_runtime.page.snapshot_table import SnapshotTable
 from cutline.snapshot.drawing.layout import layout
 from cutline.snapshot.plan.topology import Topology
@@ -57,16 +56,6 @@ def _flow_ends(topology: Topology) -> tuple[list[str], list[str]]:
     return flow_ends((node.name, node.is_source, node.is_sink) for node in topology.nodes)
 
 
-#: seconds between two points of the chart of throughput
-POINT_SECONDS = 1.0
-#: newest points that are kept: ten minutes
-POINTS_MAX = 600
-
-#: key of a counter: ("sent", node), ("processed", node), ("operations", node), ("edge", source, target) or
-#: ("bytes", source, target)
-_Counter = tuple[str, ...]
-
-
 class RunView:
     """The state of one run for the page. The run's monitor calls `see` and `end`; any thread may call the rest.
 
@@ -92,30 +81,20 @@ class RunView:
         self.has_ended = False
         self._began = time.time()
         self._graph = graph_document(topology)
-        self._into, self._out_of = _flow_ends(topology)
+        self._counts = RunCounts(*_flow_ends(topology))
         self._lock = threading.Lock()
         self._report: Mapping[str, Any] = {}
-        self._rates: Rates[_Counter] = Rates()
-        self._counters: CumulativeCounters[_Counter] = CumulativeCounters()
-        self._metrics: CumulativeCounters[str] = CumulativeCounters()
-        self._points: deque[tuple[int, dict[str, float]]] = deque(maxlen=POINTS_MAX)
-        self._next_point = 0.0
 
     # ---------------------------------------------------------------- input from the monitor
 
     def see(self, report: Mapping[str, Any]) -> None:
         """Take a progress report. The caller must not change the report any more."""
-        now, incarnation, counts = time.monotonic(), report["incarnation"], _counts(report)
+        now = time.monotonic()
         with self._lock:
             self.version += 1
             self._report = report
-            self._rates.see(now, incarnation, counts)
-            self._counters.see(incarnation, counts)
-            self._metrics.see(incarnation, _finite(report["progress"]["metrics"]))
+            self._counts.see(now, self.version, report)
             self.snapshots.see(self.version, report["snapshotReports"], report["snapshots"])
-            if now >= self._next_point:
-                self._next_point = now + POINT_SECONDS
-                self._points.append((self.version, {"timestamp": time.time(), **self._flow()}))
 
     def end(self, status: Mapping[str, Any], error: Exception | None, invariants: Mapping[str, Any]) -> None:
         """Take the last status of a run, or the error of a supervisor that failed before the first status."""
@@ -128,7 +107,7 @@ class RunView:
             self._report = {**self._report, **last}
         self.commands.end()
         with self._lock:
-            self._rates.stop()
+            self._counts.stop()
             self.version += 1
             self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
 
@@ -178,10 +157,10 @@ class RunView:
                 "workers": len(report.get("workers", {})),
                 "refused": report.get("refused", {}),
                 "graph": self._graph,
-                **(self._flow() if report else {"inPerSecond": 0.0, "outPerSecond": 0.0}),
-                "nodes": {name: self._node(name, node) for name, node in report.get("nodes", {}).items()},
-                "edges": [self._edge(edge) for edge in report.get("edges", [])],
-                "points": [point for version, point in self._points if version > since],
+                **(self._counts.flow() if report else {"inPerSecond": 0.0, "outPerSecond": 0.0}),
+                "nodes": {name: self._counts.node(name, node) for name, node in report.get("nodes", {}).items()},
+                "edges": [self._counts.edge(edge) for edge in report.get("edges", [])],
+                "points": self._counts.points(since),
                 "snapshotReports": self.snapshots.since(since),
                 "retained": report.get("snapshots", []),
                 "pinnedBefore": self._pinned_before(report),
@@ -190,7 +169,7 @@ class RunView:
                 "restarts": report.get("restarts", []),
                 "restartCount": report.get("restartCount", 0),
                 "invariants": report.get("invariants", {}),
-                "metrics": self._metrics.totals(),
+                "metrics": self._counts.metrics.totals(),
                 "commands": self.commands.as_document(),
             }
 
@@ -202,41 +181,4 @@ class RunView:
     def counters(self) -> dict[tuple[str, ...], float]:
         """Return the counters, cumulative over all incarnations."""
         with self._lock:
-            return self._counters.totals()
-
-    def _flow(self) -> dict[str, float]:
-        into = sum(self._rates.per_second(("sent", node)) for node in self._into)
-        out_of = sum(self._rates.per_second(("processed", node)) for node in self._out_of)
-        return {"inPerSecond": into, "outPerSecond": out_of}
-
-    def _node(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            **node,
-            "sentPerSecond": self._rates.per_second(("sent", name)),
-            "processedPerSecond": self._rates.per_second(("processed", name)),
-        }
-
-    def _edge(self, edge: Mapping[str, Any]) -> dict[str, Any]:
-        ends = (edge["source"], edge["target"])
-        return {
-            **edge,
-            "messagesPerSecond": self._rates.per_second(("edge", *ends)),
-            "bytesPerSecond": self._rates.per_second(("bytes", *ends)),
-        }
-
-
-def _counts(report: Mapping[str, Any]) -> dict[_Counter, float]:
-    counts: dict[_Counter, float] = {}
-    for name, node in report["nodes"].items():
-        counts["sent", name], counts["processed", name] = node["sent"], node["processed"]
-    for edge in report["edges"]:
-        ends = (edge["source"], edge["target"])
-        counts["edge", *ends], counts["bytes", *ends] = edge["processed"], edge["bytes"]
-    for name, store in report.get("mode", {}).get("stores", {}).items():
-        counts["operations", name] = store["operations"]
-    return counts
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the finite metrics, because JSON has no infinity and no NaN, which a node's sums may reach."""
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+            return self._counts.counters.totals()
