@@ -97,6 +97,37 @@ class HostOwner:
         raise NotImplementedError
 
 
+class CutWatch:
+    """Checks the order of a subtask's cuts, and counts situations at cuts that must happen in some run."""
+
+    def __init__(self, machine: SubtaskMachine, owner: HostOwner) -> None:
+        self._machine = machine
+        self._owner = owner
+        self._last_cut = 0
+        #: the channel whose marker is being handled, or None
+        self.cause: ChannelId | None = None
+        #: {channel that brought the first marker of a snapshot: None}
+        self._first_by: dict[ChannelId, None] = {}
+        #: {channel: number of the last message that a restore put into its queue}
+        self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
+
+    def cut(self, snapshot_id: int) -> None:
+        """Note that the subtask cuts now."""
+        if snapshot_id <= self._last_cut and not self._owner.ids_cross:  # PROTOCOL 3.3
+            raise CheckFailed("order", f"{self._machine.subtask} cuts for {snapshot_id} after {self._last_cut}")
+        self._last_cut = max(snapshot_id, self._last_cut)
+        inputs = self._machine.inputs
+        if self.cause is not None:
+            self._first_by[self.cause] = None
+            if len(self._first_by) == len(inputs) > 1:
+                self._owner.see("a first marker through each of several inputs")
+        heads = ((end, end.head) for end in inputs.values())
+        if any(isinstance(head, AnyFrame) and head.first <= end.processed for end, head in heads):
+            self._owner.see("a cut inside a partly handled frame")
+        if any(inputs[channel].processed < last for channel, last in self._restored.items()):
+            self._owner.see("a snapshot before restored messages were drained")
+
+
 class Host:
     """A subtask in one incarnation.
 
@@ -139,14 +170,8 @@ class Host:
                 end.take_objects()
         #: {step: virtual time at which it is checked again}
         self._waits: dict[EnabledStep, float] = {}
-        self._last_cut = 0
-        #: the channel whose marker is being handled, or None
-        self.cause: ChannelId | None = None
-        #: {channel that brought the first marker of a snapshot: None}
-        self._first_by: dict[ChannelId, None] = {}
-        #: {channel: number of the last message that a restore put into its queue}
-        self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
-        subtask_history.on_cut = self._on_cut
+        self._cuts = CutWatch(machine, owner)
+        subtask_history.on_cut = self._cuts.cut
 
     # ---------------------------------------------------------------- the steps
 
@@ -259,28 +284,13 @@ class Host:
         self._arrives[channel].set(bool(wire))
         try:
             if isinstance(item, Marker):
-                self.cause = channel
+                self._cuts.cause = channel
                 self.machine.step(MarkerArrived(channel, item), self._scheduler.now)
-                self.cause = None
+                self._cuts.cause = None
             else:
                 self.machine.deliver(channel, item)
         except ChannelError as error:
             raise CheckFailed("sequence", str(error)) from error
-
-    def _on_cut(self, snapshot_id: int) -> None:
-        if snapshot_id <= self._last_cut and not self._owner.ids_cross:  # PROTOCOL 3.3
-            raise CheckFailed("order", f"{self.subtask} cuts for {snapshot_id} after {self._last_cut}")
-        self._last_cut = max(snapshot_id, self._last_cut)
-        inputs = self.machine.inputs
-        if self.cause is not None:
-            self._first_by[self.cause] = None
-            if len(self._first_by) == len(inputs) > 1:
-                self._owner.see("a first marker through each of several inputs")
-        heads = ((end, end.head) for end in inputs.values())
-        if any(isinstance(head, AnyFrame) and head.first <= end.processed for end, head in heads):
-            self._owner.see("a cut inside a partly handled frame")
-        if any(inputs[channel].processed < last for channel, last in self._restored.items()):
-            self._owner.see("a snapshot before restored messages were drained")
 
 
 class _Steps(Generic[S]):
