@@ -43,7 +43,6 @@ _STILL_LARGE = {
     "CoordinatorService": (6, 20),
     "Driver": (13, 20),
     "Model": (4, 20),
-    "SnapshotTable": (25, 10),
     "Worker": (19, 22),
     "World": (14, 23),
 }

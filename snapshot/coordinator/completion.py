@@ -170,7 +170,7 @@ class Acknowledged:
     def on_its_way(self, subtask: Subtask) -> int:
         """Return the highest id of a pending snapshot, or the id before the first of the claim."""
         table = self._tracker.table
-        return max(table.pending, default=table.first_id - 1)
+        return max(table.pending, default=table.ids.first_id - 1)
 
     def status(self, now: float) -> dict[str, Any]:
         """Return nothing."""

@@ -490,7 +490,7 @@ class Coordinator:
                 self._on_unusable(reason)
             case StoredAlone(is_first_round):
                 if is_first_round:  # the restore has worked, and needs no snapshot to show it
-                    self._note_progress(self.table.first_id - 1, ())
+                    self._note_progress(self.table.ids.first_id - 1, ())
                 self._trigger_waiting()
                 self.completion.remove_unneeded()
             case ClaimFound(claim):
@@ -563,7 +563,7 @@ class Coordinator:
 
     def _renew_or_trigger(self) -> None:
         """Continue with snapshots. Take a new claim when the ids of the claim are used up (PROTOCOL 3.2)."""
-        if self._tracker.table.is_used_up:
+        if self._tracker.table.ids.is_used_up:
             self._roll_back("all snapshot ids of its claim were used; a new claim brings new ones")
         else:
             self._trigger_waiting()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cutline.snapshot.coordinator.id_block import IdBlock
 from cutline.snapshot.coordinator.pending_snapshot import (
     Acknowledgement,
     Initiator,
@@ -17,8 +18,9 @@ from cutline.snapshot.coordinator.pending_snapshot import (
     SnapshotPolicy,
     SnapshotRequest,
 )
+from cutline.snapshot.coordinator.request_queue import RequestQueue
 from cutline.snapshot.coordinator.snapshot_stats import SnapshotStats
-from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, Subtask, first_snapshot_id
+from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.contribution import SnapshotTimings
 
@@ -52,27 +54,23 @@ class SnapshotTable:
         self.aggregates = tuple(aggregates)
         #: {snapshot_id: pending snapshot}, ascending
         self.pending: dict[int, PendingSnapshot] = {}
-        self.requests: list[SnapshotRequest] = []
+        self.requests = RequestQueue()
         self._subtask_count = subtask_count
         self._state_multiple = state_multiple
+        self.ids = IdBlock(state_multiple)
         #: whether the next snapshots store all state, because no later one could list an older state
         self.needs_state = False
         self.stats = SnapshotStats(subtask_count, epoch_offset)
         self.failures_in_a_row = 0
         #: monotonic seconds of the first of the snapshots in a row that have not started, or None
         self._unstarted_since: float | None = None
-        self._next_id = 0
-        #: unused ids below `_next_id` that subtasks may still start: an ordered set
-        self._skipped: dict[int, None] = {}
-        #: first id of the next claim's block
-        self._ids_end = 0
         self._trigger_at: float | None = None
         self._pause_until = 0.0
 
     @property
     def min_snapshot_id(self) -> int:
         """Lowest id that still runs, or may still be started. All lower ids are settled (PROTOCOL 3.4, minimum id)."""
-        return min([*self.pending, *self._skipped], default=self._next_id)
+        return min([*self.pending, self.ids.lowest_unused])
 
     def take_block(self, claim: int, history: Sequence[int], now: float) -> None:
         """Use the ids of a new claim. The ids of the old claim are never used again (PROTOCOL 3.2, blocks of ids).
@@ -80,9 +78,8 @@ class SnapshotTable:
         `history` lists the published snapshots that the claim found.
         """
         assert not self.pending
-        self._skipped.clear()
+        self.ids.begin(claim)
         self.stats.decide(history, now)
-        self._next_id, self._ids_end = first_snapshot_id(claim), first_snapshot_id(claim + 1)
         if self.policy.interval is not None:
             self._trigger_at = now + self.policy.interval
 
@@ -97,21 +94,13 @@ class SnapshotTable:
     @property
     def has_room(self) -> bool:
         """Whether a further snapshot may be pending."""
-        return len(self.pending) < self.policy.max_concurrent and not self.is_used_up and not self._awaits_state
+        return len(self.pending) < self.policy.max_concurrent and not self.ids.is_used_up and not self._awaits_state
 
     @property
     def _awaits_state(self) -> bool:
         """Whether state is being stored that a snapshot without state would overtake each time (PROTOCOL 12.12)."""
         multiple = self._state_multiple
         return multiple > 1 and any(each.snapshot_id % multiple == 0 for each in self.collecting())
-
-    @property
-    def is_used_up(self) -> bool:
-        """Return whether the ids of the claim's block are used, but for those that a snapshot with state may skip.
-
-        The next block belongs to the next claim.
-        """
-        return self._next_id + self._state_multiple > self._ids_end
 
     @property
     def has_failed_too_often(self) -> bool:
@@ -127,14 +116,9 @@ class SnapshotTable:
 
         A snapshot of a restore answers no request, because its cut is older than they are.
         """
-        is_restore = initiator is Initiator.RESTORE
-        taken = [each for each in self.requests if not is_restore and (each in requests or each.initiators is None)]
-        self.requests = [request for request in self.requests if request not in taken]
-        if taken or self.needs_state:
-            self._next_id += -self._next_id % self._state_multiple
-        snapshot = PendingSnapshot(self._next_id, now, taken, initiator)
-        self.pending[snapshot.snapshot_id] = snapshot
-        self._next_id += 1
+        taken = [] if initiator is Initiator.RESTORE else self.requests.take(requests)
+        snapshot_id = self.ids.use_next(has_state=bool(taken) or self.needs_state)
+        snapshot = self.pending[snapshot_id] = PendingSnapshot(snapshot_id, now, taken, initiator)
         if self.policy.interval is not None:
             self._trigger_at = now + self.policy.interval
         return snapshot
@@ -144,23 +128,9 @@ class SnapshotTable:
 
         Lower unused ids may be started until this snapshot ends, because independent initiators agree on no order.
         """
-        assert self.is_free(snapshot_id)
-        if snapshot_id in self._skipped:
-            del self._skipped[snapshot_id]
-        else:
-            self._skipped |= dict.fromkeys(range(self._next_id, snapshot_id))
-            self._next_id = snapshot_id + 1
+        self.ids.use(snapshot_id)
         self.pending[snapshot_id] = PendingSnapshot(snapshot_id, now, [], Initiator.NODE)
         self.pending = dict(sorted(self.pending.items()))
-
-    @property
-    def first_id(self) -> int:
-        """First id of the claim's block."""
-        return self._ids_end - SNAPSHOT_IDS_PER_CLAIM
-
-    def is_free(self, snapshot_id: int) -> bool:
-        """Return whether subtasks may start a snapshot of this id."""
-        return self._next_id <= snapshot_id < self._ids_end or snapshot_id in self._skipped
 
     def running_below(self, snapshot_id: int) -> tuple[int, ...]:
         """Return the ids that an initiator must record first (PROTOCOL 3.3, ascending cuts)."""
@@ -203,15 +173,8 @@ class SnapshotTable:
 
     def next_deadline(self) -> float | None:
         """Return the monotonic time of the next timeout of a snapshot or a request, or None."""
-        times = [at for p in self.collecting() if (at := self._timeout_at(p)) is not None]
-        times += [request.deadline for request in self.requests if request.deadline is not None]
-        return min(times, default=None)
-
-    def expire_requests(self, now: float) -> list[SnapshotRequest]:
-        """Remove and return the requests for which no snapshot was started in time."""
-        expired = [request for request in self.requests if request.deadline is not None and now >= request.deadline]
-        self.requests = [request for request in self.requests if request not in expired]
-        return expired
+        times = [*map(self._timeout_at, self.collecting()), self.requests.next_deadline()]
+        return min((at for at in times if at is not None), default=None)
 
     def close_published(self, snapshot_id: int, now: float) -> PendingSnapshot:
         """Close a published snapshot."""
@@ -246,9 +209,9 @@ class SnapshotTable:
                 self.stats.undecided(pending, reason)
             else:
                 self.stats.aborted(pending, reason, now)
-        self.requests = [request for pending in self.pending.values() for request in pending.requests] + self.requests
+        self.requests.put_back(self.pending.values())
         self.pending.clear()
-        self._skipped.clear()
+        self.ids.drop_skipped()
         self.failures_in_a_row, self._unstarted_since = 0, None
 
     def end(self, now: float) -> None:
@@ -259,12 +222,7 @@ class SnapshotTable:
         """Return the reports of the newest snapshots as plain data, oldest first. Any thread may call this method."""
         return self.stats.reports(list(self.pending.values()), now)
 
-    def take_requests(self) -> list[SnapshotRequest]:
-        """Remove and return all waiting requests."""
-        requests, self.requests = self.requests, []
-        return requests
-
     def _close(self, snapshot_id: int, now: float) -> PendingSnapshot:
         self._pause_until = now + self.policy.min_pause
-        self._skipped = {skipped: None for skipped in self._skipped if skipped > snapshot_id}
+        self.ids.drop_skipped(snapshot_id)
         return self.pending.pop(snapshot_id)

@@ -115,12 +115,12 @@ class SnapshotTracker:
         if unknown:
             self.refuse(request, f"there is no {unknown[0]}")
         else:
-            self.table.requests.append(request)
+            self.table.requests.waiting.append(request)
 
     def trigger_requested(self) -> None:
         """Start the requested snapshots, as far as there is room."""
-        while self.table.requests and self.table.has_room:
-            first = self.table.requests[0]
+        while self.table.requests.waiting and self.table.has_room:
+            first = self.table.requests.waiting[0]
             self._trigger(Initiator.REQUEST, self._able(first.initiators or ()), first)
 
     def trigger_idle(self) -> None:
@@ -262,14 +262,14 @@ class SnapshotTracker:
 
     def expire_requests(self, phase: str) -> None:
         """Refuse the requests whose deadline has passed before a snapshot began."""
-        for request in self.table.expire_requests(self._outbox.now):
+        for request in self.table.requests.take_expired(self._outbox.now):
             self.refuse(request, f"none could be started in time; the run is {phase}")
 
     def close(self, reason: str) -> None:
         """Abort all snapshots and refuse all requests, because the run has ended."""
         self.give_up_all(reason)
         self.table.end(self._outbox.now)
-        for request in self.table.take_requests():
+        for request in self.table.requests.take_all():
             self.refuse(request, reason)
 
     def refuse(self, request: SnapshotRequest, reason: str) -> None:

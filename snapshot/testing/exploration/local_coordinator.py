@@ -274,7 +274,7 @@ class LocalCoordinator:
             self._published,
             table.min_snapshot_id,
         )
-        result = (self._registry.incarnation, self._tracker.aborted, table.failures_in_a_row, table.requests)
+        result = (self._registry.incarnation, self._tracker.aborted, table.failures_in_a_row, table.requests.waiting)
         return (pending, newest, fingerprint((rest, result)))
 
     def view(self) -> View[CoordinatorEvent]:

@@ -188,9 +188,9 @@ def _initiate(cluster: SimulatedCluster, scripted_id: int, at: Subtask) -> None:
         worker = _started(cluster, at)
         simulated = cluster.coordinator_of(worker)
     table = simulated.coordinator.table
-    snapshot_id = table.first_id + scripted_id
+    snapshot_id = table.ids.first_id + scripted_id
     if snapshot_id not in table.pending:
-        if not table.is_free(snapshot_id):
+        if not table.ids.is_free(snapshot_id):
             raise Impossible(f"snapshot {scripted_id} is over, or a later one is: an id is used once")
         if any(pending > snapshot_id for pending in table.pending):
             cluster.world.see(CROSSING)

@@ -53,12 +53,12 @@ def test_a_snapshot_with_state_stays_in_its_block() -> None:
     found = SnapshotTable(POLICY, len(TOPOLOGY.subtasks), 0.0, 3_000)
     found.take_block(3, (), 10.0)
     for _ in range(333):
-        assert not found.is_used_up
+        assert not found.ids.is_used_up
         found.open(10.0, (), REQUEST)
         found.close_failed(found.collecting()[-1].snapshot_id, "why", 10.0)
         found.needs_state = True
     last = found.open(10.0, (), REQUEST).snapshot_id
-    assert last % 3_000 == 0 and last < 4_000_000 and found.is_used_up
+    assert last % 3_000 == 0 and last < 4_000_000 and found.ids.is_used_up
 
 
 def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,9 +67,9 @@ def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPa
     found = table(interval=2.0)
     found.open(12.0, (), REQUEST)
     found.close_published(3, 13.0)
-    assert (found.is_used_up, found.trigger_at(), found.may_ask(99.0)) == (True, None, False)
+    assert (found.ids.is_used_up, found.trigger_at(), found.may_ask(99.0)) == (True, None, False)
     found.take_block(4, (), 14.0)
-    assert (found.is_used_up, found.open(16.0, (), REQUEST).snapshot_id) == (False, 4)
+    assert (found.ids.is_used_up, found.open(16.0, (), REQUEST).snapshot_id) == (False, 4)
 
 
 def test_the_floor_is_the_lowest_that_runs() -> None:
@@ -113,22 +113,22 @@ def test_nothing_starts_beside_a_base(multiple: int, second: bool) -> None:
 def test_orders_without_initiators_share_a_snapshot() -> None:
     """One that names its initiators has a snapshot of its own."""
     found = table()
-    found.requests += [order(1), order(2, initiators=(P,)), order(3, pinned=True)]
-    first = found.open(10.0, found.requests[:1], REQUEST)
+    found.requests.waiting += [order(1), order(2, initiators=(P,)), order(3, pinned=True)]
+    first = found.open(10.0, found.requests.waiting[:1], REQUEST)
     assert ([o.request_id for o in first.requests], first.pinned) == ([1, 3], True)
-    assert [o.request_id for o in found.open(10.0, found.requests[:1], REQUEST).requests] == [2]
+    assert [o.request_id for o in found.open(10.0, found.requests.waiting[:1], REQUEST).requests] == [2]
 
 
 def test_orders_go_back_to_the_queue_when_the_run_rolls_back() -> None:
     """Those that were pending first; and failures in a row are forgotten, for the rollback answers them."""
     found = table()
-    found.requests.append(order(1))
+    found.requests.waiting.append(order(1))
     found.close_failed(found.open(10.0, (), REQUEST).snapshot_id, "why", 10.0)
-    found.requests.append(order(2))
+    found.requests.waiting.append(order(2))
     found.open(10.0, (), REQUEST)
-    found.requests.append(order(3))
+    found.requests.waiting.append(order(3))
     found.give_up_all("why", 12.0)
-    assert ([o.request_id for o in found.requests], found.failures_in_a_row, found.pending) == ([2, 3], 0, {})
+    assert ([o.request_id for o in found.requests.waiting], found.failures_in_a_row, found.pending) == ([2, 3], 0, {})
 
 
 def test_whole_is_when_everybody_has_acknowledged() -> None:

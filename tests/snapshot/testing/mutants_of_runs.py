@@ -77,7 +77,7 @@ class UsesIdsAgain(SnapshotTable):
     """Gives the id of an aborted snapshot to the next one."""
 
     def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
-        self._next_id = min(self._next_id, snapshot_id)
+        self.ids._next_id = min(self.ids._next_id, snapshot_id)
         return super().close_failed(snapshot_id, reason, now)
 
 
