@@ -12,13 +12,16 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from cutline.barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from cutline.barrier_runtime.coordinator.endpoint import Endpoint
+from cutline.barrier_runtime.coordinator.instance_start import InstanceStart
 from cutline.barrier_runtime.coordinator.mode_status import mode_status
 from cutline.barrier_runtime.coordinator.request_results import RequestResults
+from cutline.barrier_runtime.coordinator.service_threads import ServiceThreads
 from cutline.barrier_runtime.progress import ProgressTracker, WorkerProgress
 from cutline.barrier_runtime.reactor import Reactor
 from cutline.barrier_runtime.tracing.chunks import WorkerTrace
@@ -62,6 +65,16 @@ SLEEP_SECONDS_MAX = 0.5
 _logger = logging.getLogger("cutline.coordinator")
 
 
+@dataclass(slots=True)
+class Launches:
+    """The launches of the barrier stage that a coordinator instance knows."""
+
+    #: newest launch that the instance has received; tokens of one submission ascend
+    newest: str = ""
+    #: token of the stage that the supervisor must cancel, or "" before the first
+    cancelled: str = ""
+
+
 class CoordinatorService:
     """Runs one coordinator instance. Methods may be called on any thread.
 
@@ -98,14 +111,10 @@ class CoordinatorService:
         self._store = store
         self._trace = trace
         self._events: deque[Event] = deque()
-        #: monotonic seconds; later instances start later, because all instances of a run are on one machine
-        self._started_at = time.monotonic()
+        self._start = InstanceStart()
         self._requests = RequestResults()
         self._progress = ProgressTracker(coordinator.settings.topology)
-        #: newest launch that this instance has received; tokens of one submission ascend
-        self._newest_launch = ""
-        #: token of the stage that the supervisor must cancel, or "" before the first
-        self._cancelled_launch = ""
+        self._launches = Launches()
         self._reactor = Reactor()
         self._endpoint = Endpoint(
             coordinator.settings.run,
@@ -113,21 +122,14 @@ class CoordinatorService:
             host,
             port,
             reactor=self._reactor,
-            is_newest=lambda registered: registered.launch >= self._newest_launch,
+            is_newest=lambda registered: registered.launch >= self._launches.newest,
             on_message=self._on_message,
             on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
         )
-        # One thread, because the fence waits for one store effect at a time, and their order must be kept.
-        self._store_thread = ThreadPoolExecutor(1, "cutline-store")
-        # A separate thread for removals, because removals may be slow and nothing waits for them.
-        self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
+        self._threads = ServiceThreads(self._reactor.wake)
         self._closing = False
         #: traceback of the error that ended the loop while the run continues, or "" without an error
         self._broken = ""
-        #: unexpected errors of pool threads
-        self._failures: deque[BaseException] = deque()
-        self._has_begun = False
-        self._beginning = threading.Lock()
         if not waits:
             self.begin()
         self._thread = threading.Thread(target=self._run, name="cutline-coordinator", daemon=True)
@@ -137,18 +139,13 @@ class CoordinatorService:
 
     def begin(self) -> None:
         """Let the coordinator take the run. Later calls have no effect."""
-        with self._beginning:
-            if not self._has_begun:
-                self._has_begun = True
-                # Anew, because the instance of a rescale waits, and the one before it may be restarted meanwhile.
-                self._started_at = time.monotonic()
-                self.post(Begin())
+        self._start.begin(lambda: self.post(Begin()))
 
     def post(self, event: Event) -> None:
         """Queue an event for the coordinator."""
         self._refuse_if_broken()
         if isinstance(event, StageLaunched | StageEnded):
-            self._newest_launch = max(self._newest_launch, event.launch)
+            self._launches.newest = max(self._launches.newest, event.launch)
         self._events.append(event)
         self._reactor.wake()
 
@@ -173,7 +170,7 @@ class CoordinatorService:
         """
         self._refuse_if_broken()
         # On the thread of removals, because a removal must see the pin, or the pin the removal.
-        pinned = self._sweeper.submit(set_pinned, self._store.store, snapshot_id, is_pinned)
+        pinned = self._threads.answered_sweep(set_pinned, self._store.store, snapshot_id, is_pinned)
         try:
             pinned.result()
         except CancelledError:
@@ -212,11 +209,11 @@ class CoordinatorService:
             "restartCount": restarts.count,
             "restart_delay": c.restart_delay(time.monotonic()),
             "workers": c.workers,
-            "coordinator_start": self._started_at,
-            "has_begun": self._has_begun,
+            "coordinator_start": self._start.at,
+            "has_begun": self._start.has_begun,
             "port": self._endpoint.port,
-            "newest_launch": self._newest_launch,
-            "cancelled_launch": self._cancelled_launch,
+            "newest_launch": self._launches.newest,
+            "cancelled_launch": self._launches.cancelled,
             "refused": self._progress.refused(self._endpoint.refused),
             "progress": self._progress.totals(c.incarnation),
             "nodes": self._progress.nodes(c.incarnation),
@@ -242,14 +239,12 @@ class CoordinatorService:
                 self._check_connections()
                 self._take_events()
                 self._reactor.wait(self._sleep_seconds())
-                if self._failures:
-                    raise self._failures.popleft()
+                self._threads.raise_failure()
         except Exception:
             # Stored and checked by each call, because driver and workers would otherwise wait for ever.
             _logger.exception("the coordinator broke")
             self._broken = traceback.format_exc()
-        self._store_thread.shutdown(wait=False, cancel_futures=True)
-        self._sweeper.shutdown(wait=False, cancel_futures=True)
+        self._threads.shut_down()
         self._endpoint.close()
         self._reactor.close()
 
@@ -291,34 +286,24 @@ class CoordinatorService:
             case SendToWorker(worker, message):
                 self._endpoint.send(worker, message)
             case AskStore():
-                self._submit(self._store_thread, self._ask_store, effect)
+                self._threads.store(self._ask_store, effect)
             case ReadManifest(run, snapshot_id):
-                self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
+                self._threads.store(lambda: self.post(self._store.read_manifest(run, snapshot_id)))
             case ListRecords() | StoreCut():
-                self._submit(self._store_thread, lambda: self.post(self._store.about_records(effect)))
+                self._threads.store(lambda: self.post(self._store.about_records(effect)))
             case RemoveRecords(paths):
-                self._submit(self._sweeper, self._remove_records, paths)
+                self._threads.sweep(self._remove_records, paths)
             case DeleteSnapshots(snapshot_ids):
                 keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
-                self._submit(self._sweeper, self._delete, snapshot_ids, keep, self._coordinator.incarnation)
+                self._threads.sweep(self._delete, snapshot_ids, keep, self._coordinator.incarnation)
             case CollectOrphans(incarnation):
-                self._submit(self._sweeper, self._store.collect_orphans, tuple(self._coordinator.history), incarnation)
+                self._threads.sweep(self._store.collect_orphans, tuple(self._coordinator.history), incarnation)
             case CancelStage(launch):
-                self._cancelled_launch = launch
+                self._launches.cancelled = launch
             case CloseRequest():
                 self._requests.close(effect)
             case _:
                 assert_never(effect)
-
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: object) -> None:
-        pool.submit(work, *arguments).add_done_callback(self._on_worked)
-
-    def _on_worked(self, work: Future[None]) -> None:
-        """Pass the error of a pool's thread to the loop, because nothing else reads the error."""
-        error = None if work.cancelled() else work.exception()
-        if error is not None:
-            self._failures.append(error)
-            self._reactor.wake()
 
     # ---------------------------------------------------------------- what comes back
 
@@ -330,9 +315,9 @@ class CoordinatorService:
             if self._trace is not None:
                 self._trace.take(message)
             return
-        if isinstance(message, WorkerRegistered) and message.launch > self._newest_launch:
+        if isinstance(message, WorkerRegistered) and message.launch > self._launches.newest:
             # The stage began before this instance, because the driver reported the launch to an earlier instance.
-            self._newest_launch = message.launch
+            self._launches.newest = message.launch
             self._events.append(StageLaunched(message.launch))
         self._events.append(WorkerMessageReceived(worker, message))
 
