@@ -10,13 +10,15 @@ A world with a problem is a tuple of one number: the number of the problem.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
+from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.testing.exploration.cut_check import check_delivery
 from cutline.snapshot.testing.exploration.local_coordinator import (
     AllLost,
@@ -88,6 +90,43 @@ World = tuple[int, ...]
 Outcome = tuple[bytes, ...]
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the numbers of a world are: see the module's docstring."""
+
+    subtasks: range
+    #: (place of the queue, place of its reader) of each channel
+    links: tuple[tuple[int, int], ...]
+    #: {place of the queue to a subtask: place of the subtask}
+    controls: Mapping[int, int]
+    #: queues from the subtasks to the coordinator
+    reports: range
+    coordinator: int
+    crashes_left: int
+    #: {place of a queue: its channel, or the subtask that reads the coordinator's messages}
+    names: Mapping[int, Any]
+    #: the inverse of `names`
+    queue_of: Mapping[Any, int]
+
+    @classmethod
+    def of(cls, topology: Topology) -> Places:
+        """Return the places of a graph's worlds."""
+        n, c = len(topology.subtasks), len(topology.channels)
+        links = tuple((n + i, topology.subtasks.index(channel.target)) for i, channel in enumerate(topology.channels))
+        names: dict[int, Any] = {n + i: channel for i, channel in enumerate(topology.channels)}
+        names.update((n + c + i, subtask) for i, subtask in enumerate(topology.subtasks))
+        return cls(
+            subtasks=range(n),
+            links=links,
+            controls={n + c + i: i for i in range(n)},
+            reports=range(n + c + n, n + c + n + n),
+            coordinator=n + c + n + n,
+            crashes_left=n + c + n + n + 1,
+            names=names,
+            queue_of={name: place for place, name in names.items()},
+        )
+
+
 class Model:
     """All worlds of one graph.
 
@@ -108,19 +147,10 @@ class Model:
         self._wishes = wishes
         self._crashes = crashes
         topology = compiled.topology
-        n, c = len(topology.subtasks), len(topology.channels)
-        self._subtasks = range(n)
-        #: (place of the queue, place of its reader)
-        self._links = [(n + i, topology.subtasks.index(channel.target)) for i, channel in enumerate(topology.channels)]
-        self._controls = [(n + c + i, i) for i in self._subtasks]
-        self._reports = range(n + c + n, n + c + n + n)
-        self._coordinator, self._crashes_left = n + c + n + n, n + c + n + n + 1
-        self._names: dict[int, Any] = {n + i: channel for i, channel in enumerate(topology.channels)}
-        self._names.update((n + c + i, subtask) for i, subtask in enumerate(topology.subtasks))
-        self._places = {name: place for place, name in self._names.items()}
+        self._places = Places.of(topology)
         self._queues: Queues[Any] = Queues()
         self._problems: list[str] = []
-        self._states: list[LocalStates[Any, Any]] = [self._subtask_states(compiled, i) for i in self._subtasks]
+        self._states: list[LocalStates[Any, Any]] = [self._subtask_states(compiled, i) for i in self._places.subtasks]
         sound: dict[Hashable, None] = {}
         self._states_of_coordinator: LocalStates[Wishes, CoordinatorEvent] = LocalStates(
             lambda wishes: LocalCoordinator(compiled, topology.name, wishes, self.seen, sound), self._post
@@ -131,12 +161,16 @@ class Model:
 
     def _subtask_states(self, compiled: CompiledGraph, number: int) -> LocalStates[SubtaskOrigin, Any]:
         def post(said: Said) -> tuple[int, int]:
-            return (self._reports[number], self._queues.number(said[1])) if said[0] == COORDINATOR else self._post(said)
+            return (
+                (self._places.reports[number], self._queues.number(said[1]))
+                if said[0] == COORDINATOR
+                else self._post(said)
+            )
 
         return LocalStates(lambda origin: LocalSubtask(compiled, compiled.topology.name, origin, self.seen), post)
 
     def _post(self, said: Said) -> tuple[int, int]:
-        return self._places[said[0]], self._queues.number(said[1])
+        return self._places.queue_of[said[0]], self._queues.number(said[1])
 
     # ---------------------------------------------------------------- worlds
 
@@ -162,32 +196,32 @@ class Model:
 
     def _protocol_steps(self, world: World) -> Iterator[tuple[str, World]]:
         """Yield the steps that must be over before a run is at rest."""
-        for place in self._subtasks:
+        for place in self._places.subtasks:
             for name, move in self._states[place].own(world[place]):
                 yield name, self._after(world, place, move)
-        for queue, reader in self._links:
+        for queue, reader in self._places.links:
             if world[queue] != EMPTY and self._states[reader].views[world[reader]].is_open:
                 yield self._receive(world, queue, 0, reader)
-        for queue, reader in self._controls:
+        for queue, reader in self._places.controls.items():
             if world[queue] != EMPTY:
                 yield self._receive(world, queue, 0, reader)
-        for queue in self._reports:
+        for queue in self._places.reports:
             # Uploads in the background may end in any order.
             for position in range(len(self._queues.content(world[queue]))):
-                yield self._receive(world, queue, position, self._coordinator)
-        for name, move in self._states_of_coordinator.own(world[self._coordinator]):
-            yield name, self._after(world, self._coordinator, move)
+                yield self._receive(world, queue, position, self._places.coordinator)
+        for name, move in self._states_of_coordinator.own(world[self._places.coordinator]):
+            yield name, self._after(world, self._places.coordinator, move)
 
     def _faults(self, world: World) -> Iterator[tuple[str, World]]:
         """Yield the steps that may happen, or never."""
-        for place in self._subtasks:
+        for place in self._places.subtasks:
             for name, move in self._states[place].faults(world[place]):
                 yield name, self._after(world, place, move)
-        for name, move in self._states_of_coordinator.faults(world[self._coordinator]):
-            yield name, self._after(world, self._coordinator, move)
-        if world[self._crashes_left]:
-            state = world[self._coordinator]
-            yield "all workers are lost", self._beginning(state, AllLost(), world[self._crashes_left] - 1)
+        for name, move in self._states_of_coordinator.faults(world[self._places.coordinator]):
+            yield name, self._after(world, self._places.coordinator, move)
+        if world[self._places.crashes_left]:
+            state = world[self._places.coordinator]
+            yield "all workers are lost", self._beginning(state, AllLost(), world[self._places.crashes_left] - 1)
 
     def _receive(self, world: World, queue: int, position: int, reader: int) -> tuple[str, World]:
         item = self._queues.content(world[queue])[position]
@@ -200,10 +234,10 @@ class Model:
 
     def _make_received(self, state: int, queue: int, number: int, reader: int) -> tuple[str, Move]:
         item = self._queues.item(number)
-        if reader == self._coordinator:
+        if reader == self._places.coordinator:
             return f"coordinator: {_described(item)}", self._states_of_coordinator.move(state, ReportReceived(item))
-        name = self._names[queue]
-        if queue in dict(self._controls):
+        name = self._places.names[queue]
+        if queue in self._places.controls:
             return f"{name}: {_hearing(item)}", self._states[reader].move(state, MessageReceived(item))
         return f"{name}: {_arriving(item)}", self._states[reader].move(state, Arrived(name, item))
 
@@ -232,10 +266,10 @@ class Model:
             return self._broken(move.problem)
         coordinator = self._states_of_coordinator.again(move.state)
         assert isinstance(coordinator, LocalCoordinator)
-        world = [EMPTY] * self._crashes_left
-        for place, origin in zip(self._subtasks, coordinator.starts(), strict=True):
+        world = [EMPTY] * self._places.crashes_left
+        for place, origin in zip(self._places.subtasks, coordinator.starts(), strict=True):
             world[place] = self._states[place].first(origin)
-        world[self._coordinator] = move.state
+        world[self._places.coordinator] = move.state
         for to, item in move.said:
             world[to] = self._queues.with_last(world[to], item)
         return tuple(world)
@@ -248,15 +282,15 @@ class Model:
 
     def _wrong_at_rest(self, world: World) -> str:
         """Return what should have happened in a world without further steps, or ""."""
-        views = [self._states[place].views[world[place]] for place in self._subtasks]
-        unsettled = [v.unsettled for v in (*views, self._states_of_coordinator.views[world[self._coordinator]])]
+        views = [self._states[place].views[world[place]] for place in self._places.subtasks]
+        unsettled = [v.unsettled for v in (*views, self._states_of_coordinator.views[world[self._places.coordinator]])]
         if any(unsettled):
             return f"liveness: {'; '.join(filter(None, unsettled))}"
-        key = world[: len(self._subtasks)]
+        key = world[: len(self._places.subtasks)]
         if key not in self._rests:
             self._rests[key] = self._check_at_rest(key)
         outcome, wrong = self._rests[key]
-        crashed = world[self._crashes_left] < self._crashes
+        crashed = world[self._places.crashes_left] < self._crashes
         self.outcomes[crashed].setdefault(outcome)
         if not wrong and crashed and outcome in self.forbidden:
             kept = [Codec().decode(state) for state in outcome]
