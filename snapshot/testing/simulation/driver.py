@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase, Ru
 from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.simulation.connection import Connection
+from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
 from cutline.snapshot.testing.simulation.worker import Worker
 from cutline.snapshot.testing.simulation.world import World
@@ -40,6 +41,60 @@ class Stage:
     is_announced: bool = False
 
 
+class UserRequests:
+    """The snapshot requests of one driver's user."""
+
+    def __init__(self) -> None:
+        #: {request id: request} of the requests without an answer
+        self.open: dict[int, SnapshotRequest] = {}
+        #: id of the request after which the run is to stop, or None
+        self.stop: int | None = None
+        #: whether the present coordinator instance has answered `stop` with a snapshot
+        self.is_stopping = False
+
+    def add(self, request: SnapshotRequest, *, stops: bool) -> None:
+        """Add a request, after which the run is to stop if `stops`."""
+        self.open[request.request_id] = request
+        if stops:
+            self.stop = request.request_id
+
+    def event(self, request: SnapshotRequest) -> events.StopRequested | events.SnapshotRequested:
+        """Return the event by which a coordinator receives the request."""
+        return events.StopRequested(request) if request.request_id == self.stop else events.SnapshotRequested(request)
+
+    def answered(self, request: int, snapshot_id: int | None) -> None:
+        """Note the present coordinator's answer to a request."""
+        if self.open.pop(request, None) is not None:
+            self.is_stopping |= request == self.stop and snapshot_id is not None
+
+
+class DriverSteps:
+    """The steps of a driver, each enabled while it is possible."""
+
+    def __init__(
+        self, group: Group, owner: str, start: Callable[[], None], launch: Callable[[], None], fork: Callable[[], None]
+    ) -> None:
+        self._group = group
+        self._start = group.enabled_step(StartCoordinator(owner), start)
+        self._launch = group.enabled_step(Launch(owner), launch)
+        self._fork = group.enabled_step(Fork(owner), fork)
+
+    def refresh(self, stage: Stage | None, *, has_coordinator: bool) -> None:
+        """Enable the steps that are possible now, and disable all others."""
+        self._start.set(not has_coordinator)
+        self._launch.set(has_coordinator and (stage is None or stage.is_failed))
+        is_up = stage is not None and not stage.is_failed and stage.is_announced
+        self._fork.set(has_coordinator and is_up and stage is not None and None in stage.workers)
+
+    def notice_exit(self, process: int, act: Callable[[], None]) -> None:
+        """Enable the step that notices the end of a process."""
+        self._group.once(NoticeExit(process), act)
+
+    def end(self) -> None:
+        """Disable all steps for ever."""
+        self._group.end()
+
+
 class Driver:
     """One submission of the run.
 
@@ -60,11 +115,7 @@ class Driver:
         self.zombies: list[SimulatedCoordinator] = []
         self.outcome: Outcome | None = None
         self.reason = ""
-        #: open snapshot requests: {request id: request}, and the id of the request after which the run is to stop
-        self.requests: dict[int, SnapshotRequest] = {}
-        self.stop_request: int | None = None
-        #: whether the present coordinator instance has answered `stop_request` with a snapshot
-        self.is_stopping = False
+        self.requests = UserRequests()
         #: what happens to the next manifest, whose answer is lost: see `snapshot.testing.steps.Doubt`
         self.doubt: str | None = None
         self._world = world
@@ -72,23 +123,15 @@ class Driver:
         self._starts = 0
         self._launches = 0
         group = world.scheduler.group()
-        self._group = group
-        self._start = group.enabled_step(StartCoordinator(owner), self._start_coordinator)
-        self._launch_step = group.enabled_step(Launch(owner), self._launch)
-        self._fork_step = group.enabled_step(Fork(owner), self._fork)
-        self._exits: Sequence[Worker] = ()
+        self._steps = DriverSteps(group, owner, self._start_coordinator, self._launch, self._fork)
         self.refresh()
 
     def refresh(self) -> None:
         """Enable the steps that are possible for this driver now, and disable all others."""
         if self.outcome is not None:
-            self._group.end()
-            return
-        stage, has_coordinator = self.stage, self.simulated is not None
-        self._start.set(not has_coordinator)
-        self._launch_step.set(has_coordinator and (stage is None or stage.is_failed))
-        is_up = stage is not None and not stage.is_failed and stage.is_announced
-        self._fork_step.set(has_coordinator and is_up and stage is not None and None in stage.workers)
+            self._steps.end()
+        else:
+            self._steps.refresh(self.stage, has_coordinator=self.simulated is not None)
 
     # ---------------------------------------------------------------- the coordinator
 
@@ -106,8 +149,8 @@ class Driver:
         simulated.step(events.Begin())
         if self.stage is not None and not self.stage.is_failed and not is_running:
             simulated.receive(events.StageLaunched(self.stage.launch))
-        for request in self.requests.values():  # requested again of each new coordinator instance
-            self._send_request(request)
+        for request in self.requests.open.values():  # requested again of each new coordinator instance
+            simulated.receive(self.requests.event(request))
         self.refresh()
         self._processes.coordinator_changed(self)
 
@@ -134,7 +177,7 @@ class Driver:
 
     def stepped(self, simulated: SimulatedCoordinator) -> None:
         """Note that a coordinator instance has taken an event."""
-        if self.is_stopping and simulated is self.simulated and simulated.coordinator.phase is Phase.RUNNING:
+        if self.requests.is_stopping and simulated is self.simulated and simulated.coordinator.phase is Phase.RUNNING:
             raise CheckFailed("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
         if not simulated.is_over or self.outcome is not None:
             return
@@ -157,14 +200,14 @@ class Driver:
         simulated.disconnect()
         if not stays_alive:
             simulated.end()
-        self.is_stopping = False
+        self.requests.is_stopping = False
         self.refresh()
         self._processes.coordinator_changed(self)
 
     def answered(self, simulated: SimulatedCoordinator, request: int, snapshot_id: int | None) -> None:
         """Note that a snapshot request is answered."""
-        if simulated is self.simulated and self.requests.pop(request, None) is not None:
-            self.is_stopping |= request == self.stop_request and snapshot_id is not None
+        if simulated is self.simulated:
+            self.requests.answered(request, snapshot_id)
 
     def cancelled(self, simulated: SimulatedCoordinator, launch: str) -> None:
         """Fail a stage that the coordinator gives up."""
@@ -173,16 +216,9 @@ class Driver:
 
     def request(self, request: SnapshotRequest, *, stops: bool) -> None:
         """Request a snapshot for the user, or the end of the run after a snapshot. Every request is answered."""
-        self.requests[request.request_id] = request
-        if stops:
-            self.stop_request = request.request_id
+        self.requests.add(request, stops=stops)
         if self.simulated is not None:
-            self._send_request(request)
-
-    def _send_request(self, request: SnapshotRequest) -> None:
-        assert self.simulated is not None
-        stops = request.request_id == self.stop_request
-        self.simulated.receive(events.StopRequested(request) if stops else events.SnapshotRequested(request))
+            self.simulated.receive(self.requests.event(request))
 
     def die(self) -> None:
         """Kill the driver's process, and its coordinator and workers with it."""
@@ -215,7 +251,7 @@ class Driver:
         """Note that a process of this driver has ended. Its barrier task notices the end in a later step."""
         stage = self.stage
         if stage is not None and worker in stage.workers and not stage.is_failed and self.outcome is None:
-            self._group.once(NoticeExit(worker.process), lambda: self._notice_exit(worker))
+            self._steps.notice_exit(worker.process, lambda: self._notice_exit(worker))
 
     def _notice_exit(self, worker: Worker) -> None:
         stage = self.stage

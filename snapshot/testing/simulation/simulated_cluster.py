@@ -80,7 +80,7 @@ class SimulatedCluster:
     def request_snapshot(self, *, stops: bool, pinned: bool) -> None:
         """Let the driver request a snapshot, or a stop after a snapshot."""
         self._requests += 1
-        stops = stops and self.driver.stop_request is None
+        stops = stops and self.driver.requests.stop is None
         request = SnapshotRequest(self._requests, pinned=pinned, initiators=None, deadline=None)
         self.driver.request(request, stops=stops)
 

@@ -244,7 +244,7 @@ def test_a_request_is_answered_once() -> None:
     driver = simulator._cluster.driver
     assert driver.simulated is not None
     driver.answered(driver.simulated, 1, 1_000_001)
-    assert not driver.is_stopping
+    assert not driver.requests.is_stopping
     demand(simulator.finish())
 
 
