@@ -144,7 +144,7 @@ class Driver:
         coordinator = mutation.coordinator(
             self.settings, fence, cut_start_of, completion_of, launch=launch, epoch_offset=0.0
         )
-        number = self._world.next_coordinator()
+        number = self._world.coordinators.next()
         simulated = self.simulated = SimulatedCoordinator(self._world, self, coordinator, number)
         simulated.step(events.Begin())
         if self.stage is not None and not self.stage.is_failed and not is_running:

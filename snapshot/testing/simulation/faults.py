@@ -146,7 +146,7 @@ def _freeze(cluster: SimulatedCluster, fault: steps.Freeze) -> None:
 def _break_store(cluster: SimulatedCluster, fault: steps.FailStore | steps.TearStore) -> None:
     _worker(cluster, fault.process)
     how = Break.FAILS if isinstance(fault, steps.FailStore) else Break.TEARS
-    cluster.world.backend_of(fault.process).break_next(how)
+    cluster.world.store.backend_of(fault.process).break_next(how)
 
 
 def _hang_store(cluster: SimulatedCluster, fault: steps.HangStore) -> None:

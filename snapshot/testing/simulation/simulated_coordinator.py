@@ -25,7 +25,8 @@ from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.simulation.connection import Connection, WorkerEnd
-from cutline.snapshot.testing.simulation.world import StoreRequest, World
+from cutline.snapshot.testing.simulation.world import World
+from cutline.snapshot.testing.simulation.world_store import StoreRequest
 from cutline.snapshot.testing.steps import Answer, Listen, Think, Wake
 from cutline.snapshot.trace_events import Kind
 
@@ -77,7 +78,7 @@ class SimulatedCoordinator:
         self.requests: dict[int, StoreRequest] = {}
         self.group = world.scheduler.group()
         self._world = world
-        self._store = world.open_store(None)
+        self._store = world.store.open(None)
         self._inbox: deque[events.Event] = deque()
         self._think = self.group.enabled_step(Think(number), self._on_think)
         self._wake = self.group.enabled_step(Wake(number), lambda: self._on_deadline())
@@ -171,7 +172,7 @@ class SimulatedCoordinator:
         effects = coordinator.step(event, self._world.now)
         if isinstance(event, events.StageLaunched):
             self.driver.announced(self, event.launch)
-        self._world.check_triggers(self.number, effects)
+        self._world.coordinators.check_triggers(self.number, effects)
         self._world.note_deployment(effects, coordinator.newest)
         for effect in effects:
             self._perform(effect)
@@ -304,7 +305,7 @@ class SimulatedCoordinator:
             self.driver.doubt = None
             self._world.see("a manifest was undecided")
             if doubt == "late":
-                self._world.leave_behind([events.AskStore(effect, manifest)])
+                self._world.store.leave_behind([events.AskStore(effect, manifest)])
             elif doubt == "done":
                 perform(self._store, effect, manifest)
             return events.StoreAnswered(ManifestUndecided(effect))
@@ -369,7 +370,7 @@ class SimulatedCoordinator:
     def end(self) -> None:
         """End the process. Its open store requests may still happen."""
         self.group.end()
-        self._world.leave_behind(list(self.requests.values()))
+        self._world.store.leave_behind(list(self.requests.values()))
         self.requests.clear()
 
     def disconnect(self) -> None:

@@ -121,7 +121,7 @@ class Worker(HostOwner):
         self.uploads = Uploads(world.scheduler, totals)
         self._world = world
         self._neighbours = neighbours
-        self._store = world.open_store(process)
+        self._store = world.store.open(process)
         self._received: deque[control.CoordinatorMessage] = deque()
         self._register = self.group.enabled_step(Register(process), self._on_register)
         self._receive = self.group.enabled_step(Receive(process), self._on_receive)
@@ -215,7 +215,7 @@ class Worker(HostOwner):
         """Pass an event to the machine, and perform its effects."""
         try:
             effects = self.machine.step(event, self._world.now)
-            if self._world.is_time_to_validate():
+            if self._world.validation.is_now():
                 self.machine.validate()
         except CheckFailed:
             raise
@@ -312,7 +312,7 @@ class Worker(HostOwner):
         """Let an event happen to a host's machine: see `HostOwner`."""
         try:
             event()
-            if self._world.is_time_to_validate():
+            if self._world.validation.is_now():
                 host.machine.validate()
         except CheckFailed:
             raise

@@ -14,13 +14,12 @@ from typing import Any
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator.fence import Fence
-from cutline.snapshot.coordinator.fence_answers import perform
 from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.manifest import Manifest
-from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
+from cutline.snapshot.stored.part import PartKind, decode_frames
 from cutline.snapshot.stored.pins import PinKind
 from cutline.snapshot.stored.renaming import renames
 from cutline.snapshot.stored.run_store import RunStore
@@ -37,9 +36,8 @@ from cutline.snapshot.testing.simulation.disks import SimulatedDisk, disk_name
 from cutline.snapshot.testing.simulation.history_log import FOREIGN, HistoryLog, SubtaskHistory
 from cutline.snapshot.testing.simulation.kept_totals import KeptTotals
 from cutline.snapshot.testing.simulation.scheduler import Scheduler
-from cutline.snapshot.testing.simulation.store import SimulatedBackend
 from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
-from cutline.snapshot.testing.steps import Land
+from cutline.snapshot.testing.simulation.world_store import WorldStore
 from cutline.snapshot.trace_events import Kind
 from cutline.snapshot.worker.ledger import StoreTask
 from cutline.snapshot.worker.machine import WorkerMachine
@@ -49,17 +47,6 @@ _RUN_OVER = "the run has ended"
 
 #: events of machines between two validations of their invariants, because a validation costs as much as the events
 _VALIDATE_EVERY = 8
-
-#: A request of a coordinator to the store.
-StoreRequest = (
-    events.AskStore
-    | events.ReadManifest
-    | events.ListRecords
-    | events.StoreCut
-    | events.RemoveRecords
-    | events.DeleteSnapshots
-    | events.CollectOrphans
-)
 
 
 @dataclass(frozen=True)
@@ -77,6 +64,45 @@ class Mutation:
     store_connection: Callable[[SimulatedStore], KeptTotals] = StoreConnection
 
 
+class ValidationTimes:
+    """When machines assert their invariants. Not each event is needed, because a broken invariant stays broken."""
+
+    def __init__(self, *, is_ever: bool) -> None:
+        self._is_ever = is_ever
+        self._events = 0
+
+    def is_now(self) -> bool:
+        """Count an event, and return whether to validate after it."""
+        self._events += 1
+        return self._is_ever and not self._events % _VALIDATE_EVERY
+
+
+class CoordinatorNumbers:
+    """The coordinator instances of all drivers, by number, and the snapshots that they have triggered."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        #: {snapshot_id: the coordinator that triggered the snapshot}
+        self._triggered: dict[int, str] = {}
+
+    def next(self) -> int:
+        """Return the number of a new coordinator instance."""
+        self._count += 1
+        return self._count - 1
+
+    def check_triggers(self, number: int, effects: Sequence[events.Effect]) -> None:
+        """Check that ids are never used twice (PROTOCOL 3.2, blocks of ids)."""
+        triggered = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
+        ids = dict.fromkeys(
+            message.snapshot_id for message in triggered if isinstance(message, control.TriggerSnapshot)
+        )
+        who = f"coordinator {number}"
+        for snapshot_id in ids:
+            if snapshot_id in self._triggered:
+                raise CheckFailed("ids", f"{snapshot_id} is used twice: by {self._triggered[snapshot_id]} and {who}")
+            self._triggered[snapshot_id] = who
+
+
 class World:
     """Time, store, history and checks of one simulated run.
 
@@ -89,7 +115,7 @@ class World:
     seals_each : bool
         Whether every message goes in a frame of its own.
     validates : bool
-        Whether machines assert their invariants now and then: see `is_time_to_validate`.
+        Whether machines assert their invariants now and then: see `ValidationTimes`.
     files : dict
         ``{path: bytes}`` of the store, read and written.
     """
@@ -113,26 +139,17 @@ class World:
         self.codec = Codec()
         self.logger: LoggerAdapter[Any] = _Silent()
         aggregates = [node.name for node in compiled.topology.nodes if node.is_aggregate]
-        self.history = History(compiled.topology, self.codec, stores={name: SimulatedStore() for name in aggregates})
-        self.history_log = HistoryLog(self.history, self.scheduler, self.codec, seals_each=seals_each)
+        history = History(compiled.topology, self.codec, stores={name: SimulatedStore() for name in aggregates})
+        self.history_log = HistoryLog(history, self.scheduler, self.codec, seals_each=seals_each)
         self.placement = compiled.topology.place(settings.worker_count)
         #: {subtask: hook of its next instance that is made to raise}
         self.hook_failures: dict[Subtask, str] = {}
-        self._validates = validates
-        self._events = 0
-        self._files = files
-        #: {handle: bytes} of every part that was ever published
-        self._published_parts: dict[Handle, bytes] = {}
-        self._store = self.open_store(None)
-        self._backends: dict[int, SimulatedBackend] = {}
+        self.validation = ValidationTimes(is_ever=validates)
+        self.coordinators = CoordinatorNumbers()
+        self.store = WorldStore(self.run, files, self.scheduler.group(), self.see)
         self._checked: dict[int, None] = {}
         #: {deployed incarnation: (incarnation, snapshot_id) of its snapshot, or None}
         self._deployed: dict[int, tuple[tuple[int, int] | None, int]] = {}
-        #: {snapshot_id: the coordinator that triggered the snapshot}
-        self._triggered: dict[int, str] = {}
-        self._coordinators = 0
-        self._landings = 0
-        self._late = self.scheduler.group()
         self._adopt_stored(settings.forked_from)
 
     @property
@@ -140,15 +157,10 @@ class World:
         """The virtual time in seconds."""
         return self.scheduler.now
 
-    def is_time_to_validate(self) -> bool:
-        """Return whether to validate now. Not every event is needed, because a broken invariant stays broken."""
-        self._events += 1
-        return self._validates and not self._events % _VALIDATE_EVERY
-
-    def next_coordinator(self) -> int:
-        """Return the number of a new coordinator instance, counted over all drivers."""
-        self._coordinators += 1
-        return self._coordinators - 1
+    @property
+    def history(self) -> History:
+        """What has happened in the run."""
+        return self.history_log.history
 
     def see(self, what: str) -> None:
         """Count a situation that must happen in some run."""
@@ -165,33 +177,9 @@ class World:
         """Stores of the aggregates, which outlive all processes."""
         return {name: store for name, store in self.history.stores.items() if isinstance(store, SimulatedStore)}
 
-    def open_store(self, process: int | None) -> RunStore:
-        """Open the run's store, as one process sees the store."""
-        backend = SimulatedBackend(self._files)
-        if process is not None:
-            self._backends[process] = backend
-        return RunStore(backend, self.run)
-
     def disk_of(self, worker: int, launch: str) -> SimulatedDisk:
         """Return the disk that a worker of a stage sees."""
-        disks = max(self.placement.values()) + 1
-        return SimulatedDisk(disk_name(worker, launch, disks), self.run, self._files)
-
-    def backend_of(self, process: int) -> SimulatedBackend:
-        """Return the backend of a process, through which faults reach its store."""
-        return self._backends[process]
-
-    def leave_behind(self, requests: Iterable[StoreRequest]) -> None:
-        """Keep the requests of a coordinator that is gone. Each request may still happen, or not."""
-        for request in requests:
-            if isinstance(request, events.AskStore):
-                step = Land(self._landings)
-                self._landings += 1
-                self._late.once(step, lambda r=request: self._land(r))  # type: ignore[misc]  # defaults bind now
-
-    def _land(self, request: events.AskStore) -> None:
-        self.see("a request of a lost coordinator reached the store")
-        perform(self._store, request.effect, request.manifest)
+        return self.store.disk(disk_name(worker, launch, max(self.placement.values()) + 1))
 
     # ---------------------------------------------------------------- history and checks
 
@@ -265,7 +253,7 @@ class World:
         SnapshotCorrupt
             if it is damaged.
         """
-        store = RunStore(self._store.backend, run)
+        store = RunStore(self.store.faultless.backend, run)
         if run != self.run and not store.hold(snapshot_id, PinKind.FORK, self.run):
             raise FileNotFoundError(f"snapshot {snapshot_id} of run {run!r} is being removed")
         found = store.read_manifest(snapshot_id)
@@ -274,7 +262,7 @@ class World:
 
     def _adopt_stored(self, forked_from: tuple[str, int] | None) -> None:
         """Start the history log from the snapshots that earlier runs left in the store."""
-        manifests = [snapshot.manifest for snapshot in self._store.read_snapshots(self.codec)]
+        manifests = [snapshot.manifest for snapshot in self.store.faultless.read_snapshots(self.codec)]
         if forked_from is not None and not manifests:
             manifests.append(self.read_manifest(*forked_from))
         for manifest in manifests:
@@ -285,23 +273,23 @@ class World:
         self.history_log.adopt(
             manifest,
             names,
-            lambda handle: decode_frames(handle, self._store.read_part(handle)),
+            lambda handle: decode_frames(handle, self.store.faultless.read_part(handle)),
             is_foreign=manifest.run != self.run,
         )
 
     def _keep(self, snapshot_id: int) -> None:
         try:
-            manifest = self._store.read_snapshot(snapshot_id, self.codec).manifest
+            manifest = self.store.faultless.read_snapshot(snapshot_id, self.codec).manifest
             for record in manifest.records:
                 for handle in record.all_handles:
                     if handle.path is not None:
-                        self._published_parts[handle] = self._store.read_stored(handle)
+                        self.store.keep(handle)
         except SnapshotCorrupt as error:
             raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
         if self.compiled.topology.row.is_alone and not self.history_log.compose(manifest):
             self._adopt(manifest)
             self.history_log.begin_composed(manifest)
-        snapshot = Snapshot(manifest, self._published_parts.__getitem__, self.codec)
+        snapshot = Snapshot(manifest, self.store.published_parts.__getitem__, self.codec)
         self.history.snapshots.append(snapshot)
         kinds = [handle.kind for record in manifest.records for handle in record.handles]
         if PartKind.RECEIVED in kinds or PartKind.SENT in kinds:
@@ -309,18 +297,6 @@ class World:
         if PartKind.SENT in kinds:
             self.see("a sender's part")
         self.history_log.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
-
-    def check_triggers(self, number: int, effects: Sequence[events.Effect]) -> None:
-        """Check that ids are never used twice (PROTOCOL 3.2, blocks of ids)."""
-        triggered = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
-        ids = dict.fromkeys(
-            message.snapshot_id for message in triggered if isinstance(message, control.TriggerSnapshot)
-        )
-        who = f"coordinator {number}"
-        for snapshot_id in ids:
-            if snapshot_id in self._triggered:
-                raise CheckFailed("ids", f"{snapshot_id} is used twice: by {self._triggered[snapshot_id]} and {who}")
-            self._triggered[snapshot_id] = who
 
     def check_settled(self, machines: Iterable[SubtaskMachine], coordinator: Coordinator) -> None:
         """Check at the end of the run that no subtask records one of the newest aborted snapshots (PROTOCOL 3.4)."""
