@@ -75,7 +75,7 @@ def hooks_of(cluster: SimulatedCluster, worker: Worker) -> list[steps.FailHook]:
     """Return the hook failures that are possible for a worker's nodes."""
     return [
         steps.FailHook(subtask, hook)
-        for subtask, host in worker.hosts.items()
+        for subtask, host in worker.data.hosts.items()
         for hook in (*NEW_HOOKS, *RUNNING_HOOKS)
         if defines(host.machine.node, hook)
     ]
@@ -115,7 +115,7 @@ def _fail(cluster: SimulatedCluster, fault: steps.Fail) -> None:
 
 def _fail_hook(cluster: SimulatedCluster, fault: steps.FailHook) -> None:
     worker = cluster.worker_of(fault.subtask)
-    node = None if worker is None else worker.hosts[fault.subtask].machine.node
+    node = None if worker is None else worker.data.hosts[fault.subtask].machine.node
     if fault.subtask not in cluster.world.placement or fault.hook not in (*NEW_HOOKS, *RUNNING_HOOKS):
         raise Impossible(f"there is no {fault.subtask}, or no hook {fault.hook!r} that can be made to raise")
     if node is not None and not defines(node, fault.hook):
@@ -137,7 +137,7 @@ def _cut_control(cluster: SimulatedCluster, fault: steps.CutControl) -> None:
 
 def _freeze(cluster: SimulatedCluster, fault: steps.Freeze) -> None:
     worker = _worker(cluster, fault.process)
-    groups = (worker.group, worker.data, worker.uploads)
+    groups = (worker.steps.group, worker.data.group, worker.uploads)
     for group in groups:
         group.suspend()
         cluster.world.scheduler.at(cluster.world.now + fault.seconds, group.resume)

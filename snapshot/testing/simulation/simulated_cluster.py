@@ -75,7 +75,7 @@ class SimulatedCluster:
         """Let the workers take the coordinator's last messages, after the run is over."""
         for worker in self.workers:
             if worker.driver.outcome in (Outcome.FINISHED, Outcome.STOPPED):
-                worker.drain_inbox()
+                worker.steps.receive_all()
 
     def request_snapshot(self, *, stops: bool, pinned: bool) -> None:
         """Let the driver request a snapshot, or a stop after a snapshot."""
@@ -86,7 +86,7 @@ class SimulatedCluster:
 
     def worker_of(self, subtask: Subtask) -> Worker | None:
         """Return the process that runs a subtask now, or None."""
-        running = [worker for worker in self.workers if subtask in worker.hosts]
+        running = [worker for worker in self.workers if subtask in worker.data.hosts]
         return max(running, key=lambda worker: worker.incarnation, default=None)
 
     def coordinator_of(self, worker: Worker) -> SimulatedCoordinator | None:

@@ -50,10 +50,12 @@ def named(cluster: SimulatedCluster, enabled_step: EnabledStep) -> steps.Step:
         return step
     subtask = _subtask_of(step)
     newest = cluster.worker_of(subtask)
-    if newest is not None and newest.hosts[subtask].enabled_step_of(step) is enabled_step:
+    if newest is not None and newest.data.hosts[subtask].enabled_step_of(step) is enabled_step:
         return step
-    hosting = (worker for worker in cluster.workers if subtask in worker.hosts)
-    process = next(worker.process for worker in hosting if worker.hosts[subtask].enabled_step_of(step) is enabled_step)
+    hosting = (worker for worker in cluster.workers if subtask in worker.data.hosts)
+    process = next(
+        worker.process for worker in hosting if worker.data.hosts[subtask].enabled_step_of(step) is enabled_step
+    )
     return steps.InProcess(process, step)
 
 
@@ -128,13 +130,13 @@ def _data_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | Non
     """Return the enabled step that equals a step on data in the newest process, or None."""
     subtask = _subtask_of(step)
     worker = cluster.worker_of(subtask)
-    enabled_step = None if worker is None else worker.hosts[subtask].enabled_step_of(step)
+    enabled_step = None if worker is None else worker.data.hosts[subtask].enabled_step_of(step)
     return enabled_step if enabled_step is not None and enabled_step.index >= 0 and enabled_step.step == step else None
 
 
 def _zombie_step(cluster: SimulatedCluster, process: int, step: steps.Step) -> EnabledStep:
     worker = cluster.processes[process] if 0 <= process < len(cluster.processes) else None
-    host = None if worker is None or not isinstance(step, steps.DataStep) else worker.hosts.get(_subtask_of(step))
+    host = None if worker is None or not isinstance(step, steps.DataStep) else worker.data.hosts.get(_subtask_of(step))
     enabled_step = None if host is None else host.enabled_step_of(step)
     if enabled_step is None or enabled_step.index < 0 or enabled_step.step != step:
         raise Impossible(f"{step!r} is not possible now in process {process}")
@@ -234,7 +236,7 @@ def _ends(cluster: SimulatedCluster, channel: ChannelId) -> tuple[Host, Host]:
     """Return the hosts at both ends of a channel."""
     for subtask in channel:
         _started(cluster, subtask)
-    sender, receiver = (_started(cluster, subtask).hosts[subtask] for subtask in channel)
+    sender, receiver = (_started(cluster, subtask).data.hosts[subtask] for subtask in channel)
     if channel not in receiver.wires:
         raise Impossible(f"there is no channel {channel}")
     return sender, receiver

@@ -27,6 +27,7 @@ from cutline.snapshot.testing.cold_memory import NotifyingWriter
 from cutline.snapshot.testing.simulation.connection import Connection
 from cutline.snapshot.testing.simulation.disks import SimulatedDisk
 from cutline.snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
+from cutline.snapshot.testing.simulation.scheduler import Group
 from cutline.snapshot.testing.simulation.totals import StoreThreads
 from cutline.snapshot.testing.simulation.uploads import Uploads
 from cutline.snapshot.testing.simulation.world import World
@@ -83,6 +84,58 @@ class Neighbours(Protocol):
         """Note that a process has ended."""
 
 
+class ProcessSteps:
+    """The steps of a worker process that no rollback ends, and the coordinator's messages that it has not received."""
+
+    def __init__(
+        self,
+        group: Group,
+        process: int,
+        register: Callable[[], None],
+        receive: Callable[[control.CoordinatorMessage], None],
+        notice_loss: Callable[[], None],
+    ) -> None:
+        self.group = group
+        self._messages: deque[control.CoordinatorMessage] = deque()
+        self._on_receive = receive
+        self.register = group.enabled_step(Register(process), register)
+        self._receive = group.enabled_step(Receive(process), self._receive_next)
+        self.notice_loss = group.enabled_step(NoticeLoss(process), notice_loss)
+
+    def put(self, message: control.CoordinatorMessage) -> None:
+        """Queue a message of the coordinator."""
+        self._messages.append(message)
+        self._receive.set(True)
+
+    def receive_all(self) -> None:
+        """Receive all messages that wait, unless the process is frozen."""
+        while self._receive.index >= 0:
+            self._receive.act()
+
+    def drop_messages(self) -> None:
+        """Drop the messages that are on their way."""
+        self._messages.clear()
+        self._receive.set(False)
+
+    def _receive_next(self) -> None:
+        message = self._messages.popleft()
+        self._receive.set(bool(self._messages))
+        self._on_receive(message)
+
+
+class IncarnationData:
+    """What a rollback ends: the subtasks of one incarnation, their peers, and their steps."""
+
+    def __init__(self, group: Group) -> None:
+        #: steps on data
+        self.group = group
+        self.hosts: dict[Subtask, Host] = {}
+        #: peers by number; None before `Connect`
+        self.peers: dict[int, Worker] | None = None
+        #: number of hosts that are not idle
+        self.busy = 0
+
+
 class Worker(HostOwner):
     """A worker process.
 
@@ -111,23 +164,14 @@ class Worker(HostOwner):
         self.has_quit = False
         self.connection: Connection | None = None
         self.machine = world.mutation.worker_machine(number, self._make_subtasks, ledgers_of, collector_of, SETTINGS)
-        self.hosts: dict[Subtask, Host] = {}
-        #: peers of the present incarnation, by number; None before `Connect`
-        self.peers: dict[int, Worker] | None = None
-        self.group = world.scheduler.group()
-        #: steps on data, which end with the incarnation
-        self.data = world.scheduler.group()
+        group = world.scheduler.group()
+        self.data = IncarnationData(world.scheduler.group())
         totals = StoreThreads(world.run, world.compiled, world.stores, world.mutation.store_connection, world.see)
         self.uploads = Uploads(world.scheduler, totals)
         self._world = world
         self._neighbours = neighbours
         self._store = world.store.open(process)
-        self._received: deque[control.CoordinatorMessage] = deque()
-        self._register = self.group.enabled_step(Register(process), self._on_register)
-        self._receive = self.group.enabled_step(Receive(process), self._on_receive)
-        self._notice_loss = self.group.enabled_step(NoticeLoss(process), self._on_loss)
-        #: number of hosts that are not idle
-        self._busy = 0
+        self.steps = ProcessSteps(group, process, self._on_register, self._on_receive, self._on_loss)
         #: {deadline: virtual time at which it passes} of the deadlines that the scheduler knows
         self._scheduled: dict[events.Deadline, float] = {}
         self.find_coordinator()
@@ -152,22 +196,15 @@ class Worker(HostOwner):
     def find_coordinator(self) -> None:
         """Enable registration if there is a coordinator and no open connection."""
         is_open = self.connection is not None and self.connection.is_open
-        self._register.set(not is_open and self.is_alive and self.driver.coordinator is not None)
+        self.steps.register.set(not is_open and self.is_alive and self.driver.coordinator is not None)
 
     def put(self, message: control.CoordinatorMessage) -> None:
         """Queue a message of the coordinator."""
-        self._received.append(message)
-        self._receive.set(True)
-
-    def drain_inbox(self) -> None:
-        """Take all messages that the coordinator has sent, unless the process is frozen."""
-        while self._receive.index >= 0:
-            self._receive.act()
+        self.steps.put(message)
 
     def disconnect(self) -> None:
         """Drop the connection, and the messages that are on their way."""
-        self._received.clear()
-        self._receive.set(False)
+        self.steps.drop_messages()
         self.find_coordinator()
 
     def send(self, message: control.WorkerMessage) -> None:
@@ -177,23 +214,21 @@ class Worker(HostOwner):
 
     def _on_register(self) -> None:
         self.connection = self.driver.connect(self)
-        self._register.set(False)
+        self.steps.register.set(False)
         self.step(events.CoordinatorConnected())
         self._note_turn()
 
-    def _on_receive(self) -> None:
-        message = self._received.popleft()
-        self._receive.set(bool(self._received))
+    def _on_receive(self, message: control.CoordinatorMessage) -> None:
         self._check_due(message)
         if isinstance(message, control.EndComponent) and message.incarnation == self.incarnation and self.is_started:
             self._world.see("a cycle ended")
         if isinstance(message, control.Finish):
             coordinator = self.driver.coordinator
             assert coordinator is not None
-            self._world.check_settled([host.machine for host in self.hosts.values()], coordinator)
+            self._world.check_settled([host.machine for host in self.data.hosts.values()], coordinator)
         self.has_quit |= isinstance(message, control.Quit)
         self.step(events.CoordinatorMessageReceived(message))
-        self._refresh(list(self.hosts.values()))
+        self._refresh(list(self.data.hosts.values()))
 
     def _check_due(self, message: control.CoordinatorMessage) -> None:
         """Check PROTOCOL 6.1: ascending incarnations, and in each the messages of a rollback in their sequence."""
@@ -243,11 +278,11 @@ class Worker(HostOwner):
                 if self.connection is not None:
                     self.connection.close()
             case events.ReadParts(deploy):
-                self.data.once(Restore(self.process), lambda: self._restore(deploy))
+                self.data.group.once(Restore(self.process), lambda: self._restore(deploy))
             case events.DialPeers(incarnation, addresses):
-                self.data.once(Link(self.process), lambda: self._link(incarnation, addresses))
+                self.data.group.once(Link(self.process), lambda: self._link(incarnation, addresses))
             case events.ReadPeers():
-                for host in self.hosts.values():
+                for host in self.data.hosts.values():
                     host.open_wires()
             case events.StoreParts(incarnation, uploads):
                 # Uploads go on over a rollback, as threads would: their acknowledgements are then stale.
@@ -284,7 +319,7 @@ class Worker(HostOwner):
                 self._world.scheduler.at(at, self._deadline(deadline, at))
 
     def _deadline(self, deadline: events.Deadline, at: float) -> Callable[[], None]:
-        data = self.data
+        group = self.data.group
 
         def ring() -> None:
             if self._scheduled.get(deadline) == at:
@@ -292,19 +327,19 @@ class Worker(HostOwner):
             if self.machine.deadlines.get(deadline) != at or not self.is_alive:
                 return
             if isinstance(deadline, events.AlignmentDeadline):
-                data.once(TimeOut(deadline.subtask, deadline.snapshot_id), lambda: self._time_out(deadline))
+                group.once(TimeOut(deadline.subtask, deadline.snapshot_id), lambda: self._time_out(deadline))
             else:
                 self.step(events.DeadlinePassed(deadline))
-                self._refresh(list(self.hosts.values()))
+                self._refresh(list(self.data.hosts.values()))
 
         return ring
 
     def _time_out(self, deadline: events.AlignmentDeadline) -> None:
-        machine = self.hosts[deadline.subtask].machine
+        machine = self.data.hosts[deadline.subtask].machine
         if machine.snapshotter.recorder.phase(deadline.snapshot_id) is Phase.ALIGNING:
             self._world.see("an alignment timed out")
         self.step(events.DeadlinePassed(deadline))
-        self._refresh([self.hosts[each] for each in [deadline.subtask] if each in self.hosts])
+        self._refresh([self.data.hosts[each] for each in [deadline.subtask] if each in self.data.hosts])
 
     # ---------------------------------------------------------------- subtasks
 
@@ -324,13 +359,13 @@ class Worker(HostOwner):
 
     def initiate(self, subtask: Subtask, snapshot_id: int, running: tuple[int, ...], min_snapshot_id: int) -> None:
         """Start a snapshot at a subtask."""
-        machine = self.hosts[subtask].machine
+        machine = self.data.hosts[subtask].machine
         event = SnapshotRequested(snapshot_id, running, min_snapshot_id)
-        self.act(lambda: machine.step(event, self._world.now), self.hosts[subtask])
+        self.act(lambda: machine.step(event, self._world.now), self.data.hosts[subtask])
 
     def inject(self, subtask: Subtask, message: object) -> None:
         """Send a message into a subtask from outside the graph."""
-        host = self.hosts[subtask]
+        host = self.data.hosts[subtask]
 
         def happen() -> None:
             host.subtask_history.note(Kind.INJECT, payload=self._world.pack(message))
@@ -348,14 +383,14 @@ class Worker(HostOwner):
             for host in hosts:
                 was_idle = host.is_idle
                 host.refresh()
-                self._busy += was_idle - host.is_idle
+                self.data.busy += was_idle - host.is_idle
         for host in hosts:
             self._keep_output(host)
         self._note_turn()
 
     def _note_turn(self) -> None:
         if self.is_started:
-            self.step(events.TurnEnded(not self._busy))
+            self.step(events.TurnEnded(not self.data.busy))
 
     def _keep_output(self, host: Host) -> None:
         if host.list_sink is not None and host.list_sink.visible:
@@ -365,10 +400,10 @@ class Worker(HostOwner):
 
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
         """Send an item to the channel's receiver: see `HostOwner`."""
-        assert self.peers is not None
-        peer = self.peers[placed_on(self.machine.hosts, self._world.placement)[channel.target]]
+        assert self.data.peers is not None
+        peer = self.data.peers[placed_on(self.machine.hosts, self._world.placement)[channel.target]]
         if peer.is_connected(self.incarnation):
-            peer.hosts[channel.target].receive(channel, item)
+            peer.data.hosts[channel.target].receive(channel, item)
         else:
             self._world.refuse(self.incarnation, f"{channel}: the receiver is gone")
 
@@ -383,16 +418,16 @@ class Worker(HostOwner):
 
     def is_connected(self, incarnation: int) -> bool:
         """Return whether a peer of `incarnation` still has its connection to this worker."""
-        return self.is_alive and self.incarnation == incarnation and self.peers is not None
+        return self.is_alive and self.incarnation == incarnation and self.data.peers is not None
 
     def check_peers(self) -> None:
         """Enable the step that notices a lost peer, if a peer is gone."""
-        peers = (self.peers or {}).values()
+        peers = (self.data.peers or {}).values()
         lost = any(not peer.is_connected(self.incarnation) for peer in peers)
-        self._notice_loss.set(self.is_started and lost)
+        self.steps.notice_loss.set(self.is_started and lost)
 
     def _link(self, incarnation: int, addresses: tuple[bytes, ...]) -> None:
-        self.peers = self._neighbours.peers(addresses)
+        self.data.peers = self._neighbours.peers(addresses)
         self.step(events.PeersConnected(incarnation))
         self._neighbours.peers_changed()
 
@@ -412,7 +447,7 @@ class Worker(HostOwner):
         except (CutlineError, OSError) as error:
             self.step(events.PartsUnreadable(deploy.incarnation, error))
         else:
-            self.uploads.totals.open(deploy, self.data, partial(self._opened, parts))
+            self.uploads.totals.open(deploy, self.data.group, partial(self._opened, parts))
 
     def _opened(self, parts: RestoredParts, error: CutlineError | None) -> None:
         """Make the subtasks, because their stores are taken."""
@@ -420,8 +455,8 @@ class Worker(HostOwner):
             self.step(events.PartsUnreadable(parts.deploy.incarnation, error))
             return
         self.step(events.PartsRead(parts))
-        self._busy = len(self.hosts)
-        for host in self.hosts.values():
+        self.data.busy = len(self.data.hosts)
+        for host in self.data.hosts.values():
             self._keep_output(host)
 
     def _make_subtasks(self, parts: RestoredParts) -> Mapping[Subtask, SubtaskMachine]:
@@ -429,9 +464,9 @@ class Worker(HostOwner):
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
             tiers = {"tier_of": self._tier_of} if self._has_databases else {}
-            at = (incarnation, self, self.data, self._world, tiers)
-            self.hosts[each.subtask] = make_host(each, channels, *at)
-        return {subtask: host.machine for subtask, host in self.hosts.items()}
+            at = (incarnation, self, self.data.group, self._world, tiers)
+            self.data.hosts[each.subtask] = make_host(each, channels, *at)
+        return {subtask: host.machine for subtask, host in self.data.hosts.items()}
 
     @property
     def _has_databases(self) -> bool:
@@ -439,7 +474,7 @@ class Worker(HostOwner):
 
     def _tier_of(self, subtask: Subtask) -> Tier:
         def notify() -> None:
-            self.data.once(WorkRows(subtask, "Write"), lambda: self._write(subtask, writer))
+            self.data.group.once(WorkRows(subtask, "Write"), lambda: self._write(subtask, writer))
 
         writer = NotifyingWriter(notify)
         return self._disk.tier(subtask, writer)
@@ -472,7 +507,7 @@ class Worker(HostOwner):
         self._sweep(ended.task.subtask)
 
     def _sweep(self, subtask: Subtask) -> None:
-        if (host := self.hosts.get(subtask)) is not None:
+        if (host := self.data.hosts.get(subtask)) is not None:
             host.sweep()
 
     def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
@@ -483,13 +518,11 @@ class Worker(HostOwner):
 
     def _drop(self) -> None:
         """Drop all data and connections. Peers notice the loss."""
-        for host in self.hosts.values():
+        for host in self.data.hosts.values():
             self._keep_output(host)
-        self.data.end()
-        self.data = self._world.scheduler.group()
-        self.hosts, self.peers = {}, None
-        self._busy = 0
-        self._notice_loss.set(False)
+        self.data.group.end()
+        self.data = IncarnationData(self._world.scheduler.group())
+        self.steps.notice_loss.set(False)
         self._neighbours.peers_changed()
 
     def leave(self) -> None:
@@ -498,7 +531,7 @@ class Worker(HostOwner):
             return
         self.is_alive = False
         self.uploads.totals.note_crash(self.incarnation)
-        for group in (self.group, self.data, self.uploads):
+        for group in (self.steps.group, self.data.group, self.uploads):
             group.end()
         if self.connection is not None:
             self.connection.close()

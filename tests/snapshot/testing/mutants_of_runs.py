@@ -67,7 +67,7 @@ class TakesAnyFrame(Worker):
     """Without PROTOCOL 6.1 among workers: frames go to whoever has the channel, in whatever incarnation."""
 
     def is_connected(self, incarnation: int) -> bool:
-        return self.is_alive and bool(self.hosts)
+        return self.is_alive and bool(self.data.hosts)
 
     def check_peers(self) -> None:
         pass  # nor is a connection lost that was never of one incarnation
