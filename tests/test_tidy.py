@@ -38,10 +38,8 @@ _FIELDS_MAX = 15
 #: Classes that users hold: their size is that of the interface.
 _FACADES = ("Context", "SubtaskContext", "Run", "BarrierRuntime", "Graph")
 
-#: {class: (public methods, fields)} of those that are still larger; the numbers may only fall.
-_STILL_LARGE = {
-    "Worker": (19, 22),
-}
+#: {file and class: (public methods, fields)} of those that are still larger; the numbers may only fall.
+_STILL_LARGE = {"barrier_runtime/worker/worker.py Worker": (1, 17)}
 #: Lines of a body, without its docstring. Wanted are 30; this is where the build stops.
 _BODY_LINES_MAX = 50
 
@@ -66,7 +64,7 @@ _TEXTS = [
 def test_classes_are_small() -> None:
     """No class has grown beyond one idea: public methods and fields are counted, so that nobody packs lines to fit."""
     found = {
-        cls.name: (len(public_methods(cls)), len(fields(cls)))
+        f"{name_of(path)} {cls.name}": (len(public_methods(cls)), len(fields(cls)))
         for path in python_files(*PACKAGES)
         for cls in nodes(path)
         if isinstance(cls, ast.ClassDef) and not is_record(cls) and cls.name not in _FACADES
