@@ -1,6 +1,6 @@
 # Every target makes what it needs itself; none needs another one before it.
 PY := .venv/bin/python
-# Two processes: one has all live tests, the other takes the rest, the longest first (tests/conftest.py).
+# Two processes: one begins with the tests of a shared Spark session, both take the rest, the longest first (tests/conftest.py).
 PARALLEL := --numprocesses=2 --dist=loadscope --no-loadscope-reorder
 # Tests start hundreds of Python processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE

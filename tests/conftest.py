@@ -27,7 +27,7 @@ from tests.figures import UNKNOWN_S, kept_seconds
 from tests.leaks import LeakCheck
 from tests.run_size import FACTOR, scaled
 from tests.source_files import ROOT
-from tests.tiers import Tier, tier_of
+from tests.tiers import Tier, shares_session, tier_of
 from tests.work import GUARD
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 #: What Hypothesis tries by default; CUTLINE_EXAMPLES=10 makes it ten times as many, for a long night.
 EXAMPLES = 100
 
+#: Fixtures that start the Spark session and the Ray of a process.
+_SESSION_FIXTURES = frozenset(("spark", "ray_instance"))
+
 #: Fixtures that start a Spark, a Ray or a browser. A test that uses one is live.
-_LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "browser"))
+_LIVE_FIXTURES = _SESSION_FIXTURES | {"standalone_master", "browser"}
 
 _run_directory = pytest.StashKey[str]()
 
@@ -101,6 +104,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
         if tier is not Tier.LIVE and (needs or item.get_closest_marker("spark") or item.get_closest_marker("ray")):
             raise pytest.UsageError(f"{item.nodeid} is live: list it in LIVE of tests/tiers.py")
+        if needs & _SESSION_FIXTURES and not shares_session(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} shares the session: it must not be in ALONE of tests/tiers.py")
         if FACTOR > 1:
             own = item.get_closest_marker("timeout")
             limit = own.args[0] if own else float(item.config.getini("timeout"))
@@ -110,9 +115,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place_in_line(item: pytest.Item) -> float:
-    """Return the place of a test in the line for two processes: live tests, then the tests of the longest file."""
-    tier = tier_of(item.nodeid)
-    return float("-inf") if tier is Tier.LIVE else -_seconds(tier).get(item.nodeid.partition("::")[0], UNKNOWN_S)
+    """Return the place of a test in the line for two processes: the session's tests, then those of the longest file."""
+    if shares_session(item.nodeid):
+        return float("-inf")
+    return -_seconds(tier_of(item.nodeid)).get(item.nodeid.partition("::")[0], UNKNOWN_S)
 
 
 @cache
@@ -128,18 +134,18 @@ def _has_module_fixture(file: str) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all live tests to one process, because one Spark session and one Ray serve all of them."""
+    """Give the tests that share a Spark session and a Ray to one process. Deal all others to both."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped,unused-ignore]
 
-    class LiveTogether(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
+    class SessionTogether(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            if tier_of(nodeid) is Tier.LIVE:
-                return "live"
+            if shares_session(nodeid):
+                return "session"
             # Tests of one module fixture stay together, because some fixtures judge at their end what all tests had.
             file = nodeid.partition("::")[0]
             return file if _has_module_fixture(file) else nodeid
 
-    return LiveTogether(config, log)
+    return SessionTogether(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -58,6 +58,7 @@ class Summary:
             self._figures.write(self._file)
         elif self._keeps:
             self._figures.keep_work(Tier.FULL)
+            self._figures.keep_work(Tier.LIVE)
             self._figures.keep_seconds(Tier.FULL)
             self._figures.keep_seconds(Tier.LIVE)
         elif self._grown():
@@ -73,5 +74,5 @@ class Summary:
                 terminalreporter.write_line(line, red=True)
 
     def _grown(self) -> list[str]:
-        """Return what has grown of the work of the full tests, whose searches have their kept size."""
-        return self._figures.grown(Tier.FULL) if FACTOR == 1 else []
+        """Return what has grown of the work of full and live tests, when searches have their kept size."""
+        return [line for tier in (Tier.FULL, Tier.LIVE) for line in self._figures.grown(tier)] if FACTOR == 1 else []

@@ -55,6 +55,18 @@ def test_work_may_grow_by_a_fifth() -> None:
     assert _figures(121).grown(Tier.UNIT) == []
 
 
+def test_seconds_of_live_tests_may_grow_by_a_half() -> None:
+    """Machines differ. Counts of live tests are free."""
+    for seconds, grows in ((100.0, False), (150.0, False), (151.0, True)):
+        made = Figures()
+        made.work[Tier.LIVE].add(Work(items=int(seconds)))
+        made.seconds[Tier.LIVE][_FILE] = seconds
+        assert bool(made.grown(Tier.LIVE)) is grows
+        if seconds == 100.0:
+            made.keep_work(Tier.LIVE)
+    assert "live tests: seconds grew from 100 to 151, more than a half" in made.grown(Tier.LIVE)[0]
+
+
 def test_what_was_not_done_at_all_may_not_begin(kept: Path) -> None:
     """A fifth of no process is no process."""
     _figures().keep_work(Tier.UNIT)

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.source_files import ROOT
-from tests.tiers import FULL, LIVE, NIGHT, Tier, has_tests, tier_of
+from tests.tiers import ALONE, FULL, LIVE, NIGHT, Tier, has_tests, shares_session, tier_of
 from tests.work import GUARD, NotUnit
 
 
 def test_each_entry_names_tests() -> None:
     """An entry that no test begins with is old, and one that begins with another entry says nothing."""
-    assert [entry for entry in (*NIGHT, *LIVE, *FULL) if not _names_tests(entry)] == []
-    for listed in (NIGHT, LIVE, FULL):
+    assert [entry for entry in (*NIGHT, *LIVE, *ALONE, *FULL) if not _names_tests(entry)] == []
+    for listed in (NIGHT, LIVE, ALONE, FULL):
         assert [
             entry for place, entry in enumerate(listed) if entry.startswith(listed[:place] + listed[place + 1 :])
         ] == []
@@ -48,6 +48,15 @@ def test_the_tier_of_a_test() -> None:
         "full",
         "live",
     ]
+
+
+def test_only_live_tests_share_the_session() -> None:
+    """A live test does unless it is listed. A file may have tests of both kinds."""
+    assert shares_session("tests/system/test_runs.py::test_new")
+    assert not shares_session("tests/spark/test_runs.py::test_connect")
+    assert not shares_session("tests/snapshot/new/test_new.py::test_new")
+    assert shares_session("tests/benchmarks/test_benchmarks.py::test_scale")
+    assert not shares_session("tests/benchmarks/test_benchmarks.py::test_simulation")
 
 
 def _connect_unix() -> None:

@@ -42,6 +42,13 @@ def _each(place: str, *beginnings: str) -> tuple[str, ...]:
     return tuple(place + each for each in beginnings)
 
 
+#: Live tests that start what they need themselves. They run beside the tests that share one Spark session and one Ray.
+ALONE = (
+    *("tests/barrier_runtime/cli/test_cli.py", "tests/demos/test_notebooks.py", "tests/spark/test_runs.py"),
+    "tests/test_wheel.py",
+    *_each("tests/benchmarks/test_benchmarks.py::test_", "command_line", "keyed_state", "message_floor", "simulation"),
+)
+
 FULL = (
     # Processes, sockets and servers.
     "tests/benchmarks/",
@@ -134,6 +141,11 @@ def tier_of(name: str) -> Tier:
     listed = next((tier for tier, beginnings in _LISTS.items() if name.startswith(beginnings)), Tier.UNIT)
     tests_tests = name.partition("::")[0].endswith(_TESTS_OF_TESTS)
     return Tier.FULL if listed is Tier.UNIT and tests_tests else listed
+
+
+def shares_session(name: str) -> bool:
+    """Return whether a test is one of those that share the Spark session and the Ray of a process."""
+    return tier_of(name) is Tier.LIVE and not name.startswith(ALONE)
 
 
 def has_tests(file: str, tier: Tier) -> bool:
