@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 #: seconds that a condition may take before `wait_for` fails with the name of the condition
 DEADLINE_S = 90.0
-_POLL_S = 0.01
+#: Pauses between two polls grow up to the last, because the status of a run costs milliseconds of two processes.
+_FIRST_POLL_S, _LAST_POLL_S, _POLL_GROWTH = 0.01, 0.1, 1.3
 
 
 def wait_for(what: str, condition: Callable[[], Any]) -> Any:
@@ -30,10 +31,11 @@ def wait_for(what: str, condition: Callable[[], Any]) -> Any:
     AssertionError
         with `what`, after `DEADLINE_S`.
     """
-    end = time.monotonic() + DEADLINE_S
+    end, pause = time.monotonic() + DEADLINE_S, _FIRST_POLL_S
     while not (found := condition()):
         assert time.monotonic() < end, f"after {DEADLINE_S:g} s still waiting for {what}"
-        threading.Event().wait(_POLL_S)
+        threading.Event().wait(pause)
+        pause = min(pause * _POLL_GROWTH, _LAST_POLL_S)
     return found
 
 
@@ -52,6 +54,14 @@ class Live:
         self.folder = folder
         self.backend = FileSystemBackend(folder / "snapshots")
         self.runs: list[Run] = []
+
+    def within(self, name: str) -> Live:
+        """Return a place in a folder of this one. Its runs end with the runs of this place."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        there = Live(self.spark, folder)
+        there.runs = self.runs
+        return there
 
     def runtime(self, **settings: Any) -> BarrierRuntime:
         """Make a runtime with a short snapshot interval, snapshots in `folder`, and no page."""

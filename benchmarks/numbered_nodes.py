@@ -49,7 +49,7 @@ class Numbers(Source):
         seconds between two polls, or 0 for as fast as the channels take records.
     """
 
-    def __init__(self, done: Path, enough: int = 1, *, burst: int = 20, pause: float = 0.002) -> None:
+    def __init__(self, done: Path, enough: int = 1, *, burst: int = 20, pause: float = 0.02) -> None:
         self.done, self.enough, self.burst, self.pause = done, enough, burst, pause
         self.next: int | None = None
         self.left: int | None = None
