@@ -71,6 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "RAY_TMPDIR": directory,
         "RAY_AUTH_TOKEN": secrets.token_hex(32),  # else Ray writes one to the home directory
         "RAY_USAGE_STATS_ENABLED": "0",
+        # When a raylet has died, Ray ends its driver without a word if the driver's parent is process 1, as after the
+        # end of a shell (`ShutdownIfLocalRayletDisconnected` in raylet_ipc_client.cc). With a process that lives named
+        # here, Ray does not ask for the parent. Ray's own workers get the raylet's.
+        "RAY_RAYLET_PID": str(os.getpid()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
