@@ -26,6 +26,7 @@ from tests import summary
 from tests.figures import UNKNOWN_S, kept_seconds
 from tests.leaks import LeakCheck
 from tests.run_size import FACTOR, scaled
+from tests.slots import MASTER
 from tests.source_files import ROOT
 from tests.tiers import Tier, shares_session, tier_of
 from tests.work import GUARD
@@ -166,15 +167,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of this process: local, four slots."""
+    """The one Spark session of this process."""
     from pyspark.sql import SparkSession
 
     directory = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[4]").appName("cutline-tests")
+    builder = SparkSession.builder.master(MASTER).appName("cutline-tests")
     for key, value in SPARK_SETTINGS.items():
         builder = builder.config(key, value)
     session = (
-        builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        builder.config("spark.default.parallelism", "4")  # of DataFrames, whatever the slots
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory))
         .config("spark.driver.extraJavaOptions", f"{SHORT_LIVED_JAVA} -Djava.io.tmpdir={directory}")
         .getOrCreate()

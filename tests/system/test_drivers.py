@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
 _SUBMIT = """
 from benchmarks.live import pipeline
-run = live.run(pipeline(live.folder).graph)
+runs = [live.run(pipeline(live.folder).graph)]
 """
 
 

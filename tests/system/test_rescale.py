@@ -17,6 +17,7 @@ from cutline.barrier_runtime.dataframes.nodes import ParquetSink
 from cutline.barrier_runtime.driver.run import Run
 from cutline.snapshot.errors import GraphError, RunFailed
 from cutline.snapshot.node import End
+from tests.slots import SLOTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
@@ -139,8 +140,8 @@ def test_what_cannot_be_rescaled_goes_on(live: Live) -> None:
     job = pipeline(live.folder)
     run = live.run(job.graph)
     await_snapshots(run, 1)
-    with pytest.raises(RunFailed, match=r"would need 5 slots at one time, and 4 are free"):
-        run.rescale({"middle": 5})
+    with pytest.raises(RunFailed, match=rf"would need {SLOTS + 1} slots at one time, and {SLOTS} are free"):
+        run.rescale({"middle": SLOTS + 1})
     with pytest.raises(GraphError, match="there is no node muddle"):
         run.rescale({"muddle": 3})
     with pytest.raises(Exception, match=r"run 'job' is not rescaled, and goes on: (.|\n)*middle"):

@@ -16,6 +16,7 @@ from benchmarks.process_table import coordinators, kill
 from cutline import BarrierRuntime, Context, FileSystemBackend, Graph, MemoryBackend, Node, RestartPolicy, Run
 from cutline.snapshot.errors import RunFailed
 from cutline.snapshot.stored.snapshot import Snapshot
+from tests.slots import SLOTS
 from tests.system.faults import DimDisk
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -113,8 +114,8 @@ def test_coordinator_is_no_batch_job(live: Live) -> None:
 
 def test_too_few_slots(live: Live) -> None:
     """A stage that Spark could never start is refused at once, with the numbers."""
-    with pytest.raises(RunFailed, match=r"5 workers .* has 4"):
-        live.run(pipeline(live.folder).graph, workers=5)
+    with pytest.raises(RunFailed, match=rf"{SLOTS + 1} workers .* has {SLOTS}"):
+        live.run(pipeline(live.folder).graph, workers=SLOTS + 1)
 
 
 def test_one_name_submitted_twice_at_one_time(live: Live) -> None:

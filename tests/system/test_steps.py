@@ -1,16 +1,16 @@
-"""Runs that repeat steps, live, in each mode that does: whatever is killed, each output comes once."""
+"""Runs that repeat steps, live, in each mode that does: each output comes once. See also test_modes.py."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
-from benchmarks.process_table import coordinators, is_gone, kill, parent_of
+from benchmarks.process_table import kill
 from cutline import (
     END,
     Context,
@@ -28,9 +28,9 @@ from cutline import (
 )
 from cutline.barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
 from cutline.snapshot.errors import RestoreRefused, RunFailed
-from cutline.snapshot.plan.modes import ModeWish, mode_of, name_of_mode
+from cutline.snapshot.plan.modes import ModeWish
 from tests.barrier_runtime.driver.test_modes_page import blocks
-from tests.system.other_driver import other_driver
+from tests.system.parquet import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +44,7 @@ PARTITIONS = ("a", "b", "c")
 class Words(ReplayableSource):
     """Sends numbered words of three partitions, a slice at a time, until a file is there."""
 
-    pollSeconds = 0.01
+    pollSeconds = 0.05
 
     def __init__(self, enough: Path) -> None:
         self.enough = enough
@@ -56,7 +56,7 @@ class Words(ReplayableSource):
         return 0
 
     def available(self, partition: str, start: int) -> Any:
-        return END if self.enough.exists() else start + 20
+        return END if self.enough.exists() else start + 4
 
     def read(self, partition: str, start: int, stop: int, context: Context) -> None:
         context.sendAll([WORDS[number % len(WORDS)] for number in range(start, stop)])
@@ -134,8 +134,9 @@ def mode_called(live: Live, name: str) -> ModeWish:
     return modes[name]
 
 
-def _submit(live: Live, counting: Node | None = None, mode: str = "log") -> Run:
-    runtime = live.runtime(snapshotInterval=0.2)
+def submit(live: Live, counting: Node | None = None, mode: str = "log") -> Run:
+    """Submit the words."""
+    runtime = live.runtime(snapshotInterval=0.4)
     return live.submit(runtime, words(live, counting or Count()), mode=mode_called(live, mode))
 
 
@@ -143,65 +144,12 @@ def _kill_worker(run: Run) -> None:
     kill(run.status["workers"][0])
 
 
-def _kill_task(run: Run) -> None:
-    kill(parent_of(run.status["workers"][0]))
-
-
-def _kill_coordinator(run: Run) -> None:
-    for pid in coordinators():
-        kill(pid)
-
-
-FAULTS: dict[str, Callable[[Run], None]] = {
-    "worker": _kill_worker,
-    "task": _kill_task,
-    "coordinator": _kill_coordinator,
-}
-
-
-@pytest.mark.parametrize("mode", ["log", "deltas", "versions"])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_count_comes_once(live: Live, mode: str, fault: str) -> None:
-    """Killed twice, and then stopped and submitted again: the run goes on, and shows its mode."""
-    run = _submit(live, mode=mode)
-    for _ in range(2):
-        published = await_snapshots(run, 3)
-        FAULTS[fault](run)
-        _await_newer(run, published[-1])
-    sizes = [sum(handle.size for handle in record.all_handles) for record in run.snapshots()[-1].manifest.records]
-    shown = wait_for("steps in a snapshot", lambda: found if (found := run.status["mode"])["logBytes"] else None)
-    assert shown["name"] == name_of_mode(mode_of(mode_called(live, mode))) and shown["logParts"] > 0
-    run.stop(withSnapshot=True)
-    run = _submit(live, mode=mode)
-    await_snapshots(run, 1)
-    rows = _finished(live, run)
-    print(f"{rows:,} counts; {sum(sizes):,} bytes of log and sinks")
-
-
-_SUBMIT = """
-from tests.system.test_steps import Count, mode_called, words
-run = live.submit(live.runtime(snapshotInterval=0.2), words(live, Count()), mode=mode_called(live, "{mode}"))
-"""
-
-
-@pytest.mark.parametrize("mode", ["log", "deltas", "versions"])
-def test_a_killed_driver_is_resumed(live: Live, mode: str) -> None:
-    """Its workers end by themselves, and the run goes on from what the driver left."""
-    with other_driver(live, _SUBMIT.format(mode=mode)) as driver:
-        workers = [int(pid) for pid in driver.read_until("workers ").split()[1:]]
-        kill(driver.pid)
-        run = _submit(live, mode=mode)
-        await_snapshots(run, 2)
-        assert wait_for("the end of the old workers", lambda: all(is_gone(pid) for pid in workers))
-    print(f"{_finished(live, run):,} counts")
-
-
-def _finished(live: Live, run: Run) -> int:
+def finished(live: Live, run: Run) -> int:
     """Let the run end. Check that each count of each word came once, and return how many came."""
     (live.folder / "enough").touch()
     run.awaitTermination(DEADLINE_S)
     assert run.status["outcome"] == "finished", run.exception()
-    rows = [tuple(row) for row in live.spark.read.parquet(str(live.folder / "out")).collect()]
+    rows = rows_of(live.folder / "out")
     counts = Counter(word for word, _ in rows)
     assert sorted(counts) == sorted(WORDS)
     assert sorted(rows) == sorted((word, n) for word, count in counts.items() for n in range(1, count + 1))
@@ -215,15 +163,15 @@ def _await_newer(run: Run, snapshot_id: int) -> None:
 @pytest.mark.parametrize("mode", ["copied", "versions"])
 def test_a_lost_disk_costs_time_or_is_named(live: Live, mode: str) -> None:
     """Where the rows were copied, they are read from the backend. Else the run says which disk is needed."""
-    run = _submit(live, mode=mode)
+    run = submit(live, mode=mode)
     await_snapshots(run, 5)
     run.stop(withSnapshot=True)
     disk = live.folder / "disk" / "cutline-versions" / "disk"
     found = disk.read_text()
     disk.write_text("another")
-    run = _submit(live, mode=mode)
+    run = submit(live, mode=mode)
     if mode == "copied":
-        _finished(live, run)
+        finished(live, run)
     else:
         with pytest.raises(RunFailed, match=rf"subtask \d is on disk {found}, which no worker sees; bring it back"):
             run.awaitTermination(DEADLINE_S)
@@ -244,7 +192,7 @@ def rows(live: Live, word: str) -> Graph:
 def _submit_rows(live: Live, mode: ModeWish) -> Run:
     """Return a run of which half the rows are counted, and written."""
     graph = rows(live, f"elt(id % {len(WORDS)} + 1, {str(WORDS)[1:-1]})")
-    run = live.submit(live.runtime(snapshotInterval=0.2), graph, mode=mode)
+    run = live.submit(live.runtime(snapshotInterval=0.4), graph, mode=mode)
     await_snapshots(run, 1)
     output = str(live.folder / "out")
     wait_for("the rows of three batches of each subtask", lambda: live.spark.read.parquet(output).count() == ROWS / 2)
@@ -257,7 +205,7 @@ def test_rows_of_a_dataframe_come_once(live: Live, mode: ModeWish) -> None:
     run = _submit_rows(live, mode)
     _kill_worker(run)
     _await_newer(run, 1_999_999)  # the last id that the first incarnation could give
-    assert _finished(live, run) == ROWS
+    assert finished(live, run) == ROWS
 
 
 def test_a_fork_repeats_the_rows_of_its_origin(live: Live) -> None:
@@ -266,7 +214,7 @@ def test_a_fork_repeats_the_rows_of_its_origin(live: Live) -> None:
     run.stop(withSnapshot=True)
     graph, snapshot = rows(live, "'other'"), run.snapshots()[-1]
     fork = live.submit(live.runtime(), graph, name="fork", restoreFrom=snapshot, mode="inputLogging")
-    assert _finished(live, fork) == ROWS
+    assert finished(live, fork) == ROWS
 
 
 def test_the_page_counts_words_of_a_dataframe(live: Live) -> None:
@@ -279,12 +227,12 @@ def test_the_page_counts_words_of_a_dataframe(live: Live) -> None:
     (live.folder / "books" / "play.txt").write_text(f"{' '.join(WORDS)}\n" * 30)
     sink = ParquetSink(str(live.folder / "out"), "word STRING, n LONG")
     graph = page["words_of_rows"](live.spark.read.text(str(live.folder / "books")), sink)
-    assert _finished(live, live.submit(live.runtime(), graph, mode="inputLogging")) == 30 * len(WORDS)
+    assert finished(live, live.submit(live.runtime(), graph, mode="inputLogging")) == 30 * len(WORDS)
 
 
 def test_a_node_that_is_not_deterministic_ends_the_run(live: Live) -> None:
     """By its name, with step, subtask and keys, after a kill."""
-    run = _submit(live, Random())
+    run = submit(live, Random())
     await_snapshots(run, 2)
     _kill_worker(run)
     with pytest.raises(
@@ -298,7 +246,7 @@ def test_a_mode_is_refused_before_anything_starts(live: Live) -> None:
     graph = words(live, Count())
     with pytest.raises(GraphError, match="mode 'inputLogging' cannot run graph 'words': a MemoryBackend does not out"):
         live.runtime(backend=MemoryBackend()).submit(graph, mode="inputLogging")
-    run = _submit(live)
+    run = submit(live)
     await_snapshots(run, 1)
     run.stop(withSnapshot=True)
     with pytest.raises(RestoreRefused, match="run 'words' was made in mode 'inputLogging'; submit it so, or under ano"):
@@ -346,17 +294,17 @@ def tallies(live: Live) -> Graph:
 def test_a_run_goes_on_behind_compacted_input(live: Live) -> None:
     """Stopped, compacted, submitted again and killed: each count comes once."""
     mode = InputLogging(hashes="states")
-    run = live.submit(live.runtime(snapshotInterval=0.2), tallies(live), mode=mode)
+    run = live.submit(live.runtime(snapshotInterval=0.4), tallies(live), mode=mode)
     await_snapshots(run, 5)
     run.stop(withSnapshot=True)
     editor = SnapshotEditor(run.snapshots()[-1]).compactInput(tallies(live))
     edited = editor.write(force=True)
     print(editor.edits[0])
-    run = live.submit(live.runtime(snapshotInterval=0.2), tallies(live), mode=mode)
+    run = live.submit(live.runtime(snapshotInterval=0.4), tallies(live), mode=mode)
     published = await_snapshots(run, 3)
     assert published[0] > edited.id
     _kill_worker(run)
     _await_newer(run, published[-1])
     for record in run.snapshots()[-1].records("total"):
         assert (record.steps or ())[0].snapshot_id == edited.id, "the log begins with the compacted input"
-    print(f"{_finished(live, run):,} counts")
+    print(f"{finished(live, run):,} counts")

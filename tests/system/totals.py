@@ -49,7 +49,7 @@ _POLL_S = 0.01
 class Amounts(ReplayableSource):
     """Sends (key, amount) of three partitions until a file is there. An offset counts messages."""
 
-    pollSeconds = 0.01
+    pollSeconds = 0.03
 
     def __init__(self, enough: Path, keys: int) -> None:
         self.enough, self.keys = enough, keys
