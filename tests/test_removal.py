@@ -71,7 +71,7 @@ def _remove_mode(tree: Path, mode: str) -> str:
     path = tree / _MODES
     text = path.read_text()
     (cls,) = (each for each in ast.parse(text).body if isinstance(each, ast.ClassDef) and each.name == mode)
-    first = min(each.lineno for each in [cls, *cls.decorator_list])
+    first = min(cls.lineno, *(each.lineno for each in cls.decorator_list))
     lines = text.splitlines(keepends=True)
     stored = re.search(r'name: ClassVar\[str\] = "(\w+)"', "".join(lines[first - 1 : cls.end_lineno]))
     assert stored is not None
