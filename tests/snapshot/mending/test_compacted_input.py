@@ -18,6 +18,7 @@ from cutline import Context, Graph, InputLogging, Node, NodeError, Snapshot, Sna
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.mending import compacted_input
+from cutline.snapshot.modes.steps import renumbering
 from cutline.snapshot.modes.steps.determinants import Began, Compacted, Read, decode_step
 from cutline.snapshot.plan.modes import ModeWish
 from cutline.snapshot.stored.own_changes import decode_changes
@@ -25,7 +26,6 @@ from cutline.snapshot.testing.checkers import judge
 from cutline.snapshot.testing.history import History
 from cutline.snapshot.testing.payload import unpack
 from cutline.snapshot.testing.steps import Crash, RequestSnapshot
-from cutline.snapshot.worker import restored_parts
 from cutline.state_backends.verify import verify_run
 from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR, scaled
@@ -364,7 +364,7 @@ def _without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restored_parts, "beginning_of", lambda step, name: None)
+    monkeypatch.setattr(renumbering, "beginning_of", lambda step, name: None)
 
 
 MUTANTS = {"comparison": (_without_comparison, Forgetful), "numbers": (_without_numbers, Compacting)}
