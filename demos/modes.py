@@ -39,7 +39,7 @@ WORDS, READ_WORDS, PARTITIONS = 5_000, 500, 4
 #: Seconds between snapshots, before the kill, and that a run may take for anything.
 SNAPSHOT_S, RUN_S, DEADLINE_S = 0.5, 2.0, 100.0
 #: The end of each partition, beside what it has read: so far that no partition is behind it.
-AHEAD, AHEAD_OF_RATE = 2.5, 1.1
+AHEAD, AHEAD_OF_RATE = 2.0, 1.1
 #: Words that are counted before anything is measured.
 _BEGUN = 50_000
 
