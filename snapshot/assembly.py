@@ -47,15 +47,7 @@ _ROOMS: Final[tuple[Room, ...]] = (
 def assemble(
     subtask: Subtask, compiled: CompiledGraph, environment: SubtaskEnvironment, restored: RestoredChannels
 ) -> SubtaskComponents:
-    """Unpickle a fresh copy of the node, and make its components.
-
-    Raises
-    ------
-    GraphError
-        if the node's module is not installed in this process.
-    NodeError
-        if the node cannot be unpickled for another reason.
-    """
+    """Unpickle a fresh copy of the node, and make its components. Raises as `core_of`."""
     for room in _ROOMS:
         restored = room.channels(restored, subtask, compiled.topology)
     core = core_of(subtask, compiled, environment, restored)

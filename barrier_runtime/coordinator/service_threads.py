@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class ServiceThreads:
-    """One thread for the effects of the fence, and one thread for removals.
+    """Run the effects of the fence on one thread, and removals on another.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ class ServiceThreads:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        # One thread, because the fence waits for one store effect at a time, and their order must be kept.
+        # Single, because the fence waits for one store effect at a time, and their order must be kept.
         self._store = ThreadPoolExecutor(1, "cutline-store")
         # A separate thread for removals, because removals may be slow and nothing waits for them.
         self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")

@@ -42,7 +42,7 @@ class NotWhole:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """What the subtasks have stored makes no snapshot."""
+    """Records from which no snapshot can be made."""
 
     reason: str
 
@@ -67,7 +67,7 @@ CompletionResult = Whole | NotWhole | Unusable | StoredAlone | ClaimFound | Inca
 
 @dataclass(frozen=True, slots=True)
 class CompletionParts:
-    """What a coordinator instance gives to its completion."""
+    """Collaborators of a completion, given by its coordinator."""
 
     settings: RunSettings
     #: {subtask: number of its worker}

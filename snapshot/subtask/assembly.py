@@ -166,7 +166,7 @@ def _keyed_states(
 
 
 def fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
-    """Unpickle a copy of a subtask's node. Raises as `assemble`."""
+    """Unpickle a copy of a subtask's node. Raises as `core_of`."""
     try:
         node = pickle.loads(compiled.nodes[subtask.node])
     except (ImportError, AttributeError) as error:

@@ -110,7 +110,7 @@ class LiveTurns(Turns):
     """
 
     def __init__(self, acts: Acts, lead: float = 0.0) -> None:
-        self.lead = lead
+        self._lead = lead
         self._acts = acts
         self._core = acts.core
         self._backpressure = acts.core.backpressure
@@ -118,7 +118,7 @@ class LiveTurns(Turns):
         self._poll_at = 0.0
 
     def tick(self, now: float) -> None:
-        now += self.lead
+        now += self._lead
         if now > self._core.context.now:
             self._core.context.now = now
 
@@ -172,20 +172,20 @@ class LiveTurns(Turns):
         may_poll = not (self._acts.exhausted or self._spilling)
         if may_poll and (due is None or self._poll_at < due):
             due = self._poll_at
-        return None if due is None else due - self.lead
+        return None if due is None else due - self._lead
 
     @property
     def poll_at(self) -> float | None:
         if self._acts.exhausted or self._acts.status is not Status.RUNNING or self._backpressure.closed:
             return None
-        return None if self._spilling else self._poll_at - self.lead
+        return None if self._spilling else self._poll_at - self._lead
 
     @property
     def timer_at(self) -> float | None:
         at = self._core.timers.next_at()
         if at is None or self._acts.status is not Status.RUNNING or self._backpressure.closed:
             return None
-        return at - self.lead
+        return at - self._lead
 
     def takes(self, event: ControlEvent) -> bool:
         return True
