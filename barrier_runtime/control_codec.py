@@ -23,8 +23,15 @@ from cutline.barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgr
 from cutline.barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from cutline.snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from cutline.snapshot.coordinator import control
-from cutline.snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
 from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.failed_event import (
+    DeadLetter,
+    FailedBatch,
+    FailedMessage,
+    FailedTimer,
+    IsolatedMessages,
+    Suspects,
+)
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.stored.certificate import (
     ChannelWaves,
@@ -39,7 +46,7 @@ from cutline.snapshot.stored.certificate import (
 )
 from cutline.snapshot.stored.contribution import SnapshotTimings
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
 from cutline.snapshot.stored.part import Handle, PartKind
 
 _TUPLE = -1
@@ -48,7 +55,7 @@ _BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, ListEntry,
-    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase, LocalVersion, IndependentRecord, Claim,
+    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase, LocalVersion, LocalCheckpoint, Claim,
     WorkerProgress,
     EdgeSent, EdgeProcessed, StoreProgress,
     WorkerTrace, TraceChunk,

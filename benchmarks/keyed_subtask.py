@@ -31,7 +31,7 @@ from cutline.snapshot.keyed.keyed_states import SWEPT_MAX
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.stored.certificate import SubtaskRecord
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.stored.keyed_state import read_segments
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
@@ -43,7 +43,7 @@ from cutline.snapshot.subtask.strand import ChangeCaptured
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
 from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
 from cutline.snapshot.worker.generations import CompactRows, StoreRows
-from cutline.snapshot.worker.ledger import StoreTask, Task, TaskFailed
+from cutline.snapshot.worker.ledger import CollectorTask, Task, TaskFailed
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState
@@ -205,7 +205,7 @@ class StoredSubtask:
             match report:
                 case ChangeCaptured():
                     self._perform(self._acknowledgements.captured(report))
-                case SnapshotTaken():
+                case Contribution():
                     self._pending += 1
                     self._storage.upload((PendingUpload(report, time.monotonic()),), self._incarnation)
                 case _:
@@ -244,7 +244,7 @@ class StoredSubtask:
             match finished:
                 case PartsStored(messages):
                     self._perform(self._acknowledgements.parts_stored(messages))
-                case Performed(_, task, result) if not isinstance(task, StoreTask):
+                case Performed(_, task, result) if not isinstance(task, CollectorTask):
                     self._note_written(task, result)
                     self._perform(self._acknowledgements.done(task, result))
                 case _:

@@ -20,7 +20,7 @@ they cross from workers to the coordinator and to the driver.
 
 from __future__ import annotations
 
-from cutline.snapshot.culprit import Culprit
+from cutline.snapshot.failed_event import FailedEvent
 
 
 class CutlineError(Exception):
@@ -34,10 +34,10 @@ class GraphError(CutlineError):
 class NodeError(CutlineError):
     """A hook of a user's node failed. The text names node, subtask and hook, and holds the traceback."""
 
-    def __init__(self, text: str, culprit: Culprit | None = None) -> None:
+    def __init__(self, text: str, failed_event: FailedEvent | None = None) -> None:
         super().__init__(text)
         #: message, rows or timer that the hook was called with, or None for another hook
-        self.culprit = culprit
+        self.failed_event = failed_event
 
 
 class SnapshotAborted(CutlineError):

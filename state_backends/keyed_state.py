@@ -16,9 +16,10 @@ from typing import Final
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
 from cutline.snapshot.keyed.row_spool import MemorySpool, RowSpool
 from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.stored.list_rules import LocalVersion
 from cutline.state_backends.local_versions import LocalVersions
 from cutline.state_backends.rocksdb import Database, RocksDBMemory, is_installed

@@ -15,11 +15,11 @@ from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import claim_of_snapshot
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.backend import StateBackend
-from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.claim_digest import ClaimDigest
 from cutline.snapshot.stored.envelope import PART_MAGIC, envelopes, unseal
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.manifest import Aborted, Manifest
 from cutline.snapshot.stored.part import Handle
-from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore, restorable
 from cutline.state_backends.filesystem import FileSystemBackend
 from cutline.state_backends.object_store import ObjectStoreBackend
@@ -124,7 +124,7 @@ class _Verification:
         if (checkpoint := layout.checkpoint_claim(path)) is not None:
             self._check_checkpoint(path, self._store.read_checkpoint(checkpoint))
         if layout.record_origin(path) is not None:
-            self._reference(RecordFiles(self._store).read(path).all_handles)
+            self._reference(LocalCheckpointFiles(self._store).read(path).all_handles)
         if snapshot_id is not None:
             manifest = self._store.read_manifest(snapshot_id)
             if isinstance(manifest, Manifest):
@@ -134,7 +134,7 @@ class _Verification:
     def _reference(self, handles: Iterable[Handle]) -> None:
         self._referenced.update(dict.fromkeys(handle.path for handle in handles if handle.path is not None))
 
-    def _check_checkpoint(self, path: str, checkpoint: Checkpoint) -> None:
+    def _check_checkpoint(self, path: str, checkpoint: ClaimDigest) -> None:
         """Compare each copy with its record. A missing record is reported elsewhere, by its own path."""
         with contextlib.suppress(FileNotFoundError):
             for claim in checkpoint.claims:

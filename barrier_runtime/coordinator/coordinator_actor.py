@@ -19,7 +19,7 @@ from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
 from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.fence_events import RestoreFrom
-from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, RunSettings
 from cutline.snapshot.stored.backend import StateBackend
 
 _logger = logging.getLogger("cutline.coordinator")
@@ -58,7 +58,7 @@ class CoordinatorActor:
         self._backend: StateBackend = pickle.loads(setup.backend)  # noqa: S301  # trusted like the code, because the driver sent both
         for path, data in setup.files.items():
             self._backend.put_if_absent(path, [data])
-        coordinator = Coordinator(
+        coordinator = CoordinatorMachine(
             setup.settings,
             Fence(setup.owner, secrets.token_hex(16), setup.restore_from),
             cut_start_of,

@@ -55,7 +55,7 @@ from cutline.snapshot.coordinator.events import (
     WorkerLost,
     WorkerMessageReceived,
 )
-from cutline.snapshot.coordinator.machine import Coordinator, Outcome
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, Outcome
 from cutline.snapshot.errors import ChannelError, CutlineError, RunFailed
 from cutline.snapshot.stored.snapshot_edits import set_pinned
 
@@ -80,7 +80,7 @@ class CoordinatorService:
 
     Parameters
     ----------
-    coordinator : Coordinator
+    coordinator : CoordinatorMachine
     store : CoordinatorStore
     secret : bytes
         Secret of the run.
@@ -96,7 +96,7 @@ class CoordinatorService:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: CoordinatorMachine,
         store: CoordinatorStore,
         secret: bytes,
         host: str,
@@ -221,7 +221,7 @@ class CoordinatorService:
             "snapshotReports": c.table.reports(time.monotonic()),
         }
 
-    def _mode_status(self, c: Coordinator) -> dict[str, Any]:
+    def _mode_status(self, c: CoordinatorMachine) -> dict[str, Any]:
         status = mode_status(c.settings.topology.mode, c.newest, c.incarnation, self._progress.mode(c.incarnation))
         return status | c.completion.status(time.monotonic())
 

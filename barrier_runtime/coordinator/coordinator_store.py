@@ -33,9 +33,9 @@ from cutline.snapshot.coordinator.fence_events import (
 )
 from cutline.snapshot.errors import CutlineError
 from cutline.snapshot.stored.backend import StateBackend, is_permanent
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.manifest import Aborted, Manifest
 from cutline.snapshot.stored.pins import PinKind
-from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore, off_chain
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
@@ -143,7 +143,7 @@ class CoordinatorStore:
 
     def about_records(self, effect: ListRecords | StoreCut) -> Event:
         """List records of subtasks alone, or store the messages of a cut."""
-        files = RecordFiles(self.store)
+        files = LocalCheckpointFiles(self.store)
         try:
             for attempt in self._patiently():
                 with attempt:

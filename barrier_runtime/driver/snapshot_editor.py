@@ -1,6 +1,6 @@
 """`SnapshotEditor`, by which users change a stored snapshot and go on from the result.
 
-Owns the writing: the claim of the run, or another run's name. `snapshot.mending` makes the edited snapshot. The fence
+Owns the writing: the claim of the run, or another run's name. `snapshot.editing` makes the edited snapshot. The fence
 of coordinators decides here too, so an old coordinator stops as it does behind any newer claim (PROTOCOL 7).
 """
 
@@ -24,9 +24,9 @@ from cutline.snapshot.coordinator.fence_events import (
     Unpublished,
     WriteManifest,
 )
+from cutline.snapshot.editing.mended_snapshot import MendedSnapshot
 from cutline.snapshot.errors import Fenced, RestoreRefused
 from cutline.snapshot.ids import first_snapshot_id
-from cutline.snapshot.mending.mended_snapshot import MendedSnapshot
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.manifest import Manifest

@@ -13,7 +13,7 @@ from cutline.barrier_runtime import clock
 from cutline.barrier_runtime.tracing.chunks import RARE_EVENTS_MAX, TraceChunk, WorkerTrace, frequent_events_max
 from cutline.snapshot.coordinator.control import Deploy
 from cutline.snapshot.coordinator.events import Effect, SendToWorker
-from cutline.snapshot.coordinator.machine import Coordinator, Outcome
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, Outcome
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.trace_events import Event, Kind
@@ -63,7 +63,7 @@ class TraceStore:
                 self._rings[key] = _Ring(self._frequent_events_max if chunk.is_frequent else RARE_EVENTS_MAX)
             self._rings[key].add(chunk)
 
-    def collect(self, coordinator: Coordinator, effects: Iterable[Effect]) -> None:
+    def collect(self, coordinator: CoordinatorMachine, effects: Iterable[Effect]) -> None:
         """Note the events of a coordinator's step, and the deployments among its `effects`."""
         for snapshot_id in [each for each in coordinator.history if each in self._started]:
             self._note(Kind.PUBLISHED, self._started.pop(snapshot_id), snapshot_id)

@@ -48,7 +48,7 @@ class Peers:
         address = msgpack.packb(tuple(self.listener.address))
         return WorkerRegistered(
             self._number, self._launch.launch, register.incarnation, address, os.getpid(), register.is_replaying,
-            disks, register.hosts,
+            disks, register.worker_of_place,
         )  # fmt: skip
 
     @property

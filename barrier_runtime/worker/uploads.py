@@ -18,7 +18,7 @@ from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadab
 from cutline.snapshot.worker.ledger import AnyTask, Lane
 from cutline.snapshot.worker.performer import Performer
 from cutline.snapshot.worker.restored_parts import KeyOf, read_parts
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState
 from cutline.state_backends.local_versions import LocalVersions
@@ -126,7 +126,7 @@ class Storage:
         self._performer.work.spool.close()
 
     def _performer_of(self, incarnation: int) -> Performer:
-        work = RowWork(
+        work = StorageWork(
             self._store.run,
             incarnation,
             self._codec,

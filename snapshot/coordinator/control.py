@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from cutline.snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
 from cutline.snapshot.channel.stamps import Clock, Numbers
-from cutline.snapshot.culprit import Culprit, Suspect, Suspects
+from cutline.snapshot.failed_event import FailedEvent, Suspect, Suspects
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from cutline.snapshot.stored.contribution import SnapshotTimings
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint, SourceProgress
 from cutline.snapshot.stored.part import Handle
 
 # ---- from a worker
@@ -38,8 +38,8 @@ class WorkerRegistered:
     is_replaying: bool = False
     #: ids of the disks with local versions that the worker sees
     disks: tuple[str, ...] = ()
-    #: `Deploy.hosts` of that data
-    hosts: tuple[int, ...] = ()
+    #: `Deploy.worker_of_place` of that data
+    worker_of_place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class WorkerFailed:
     #: whether a retry is useless, because the stored state is damaged or does not fit
     is_permanent: bool
     #: message, rows or timer whose hook raised, or None for another failure
-    culprit: Culprit | None = None
+    failed_event: FailedEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class RecordAnnounced:
     """A record of one subtask alone is stored, and its worker has found no newer claim behind it."""
 
     incarnation: int
-    record: IndependentRecord
+    record: LocalCheckpoint
     #: seconds from its capture to its announcement, by the clock of its worker
     seconds: float
 
@@ -309,7 +309,7 @@ class Deploy:
     #: whether another chunk follows after `DeployTaken`; subtasks are made after the last chunk
     has_more: bool
     #: worker of each place of `Topology.place`; empty where each place is at the worker of its number
-    hosts: tuple[int, ...] = ()
+    worker_of_place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ class NeighbourRecorded:
     sent: tuple[tuple[ChannelId, int], ...]
     #: (input of the subtask, number of the last message processed) pairs
     processed: tuple[tuple[ChannelId, int], ...]
-    checkpoint: Checkpoint
+    checkpoint: SourceProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from cutline.snapshot.coordinator.reshaping import rerouting_problems
 from cutline.snapshot.coordinator.restart_policy import Restarts
 from cutline.snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
-from cutline.snapshot.culprit import Culprit
 from cutline.snapshot.errors import RestoreRefused
+from cutline.snapshot.failed_event import FailedEvent
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.list_rules import Lists, StepBase
 from cutline.snapshot.stored.manifest import Manifest
@@ -42,7 +42,7 @@ class IncarnationFailed:
 
     reason: str
     #: message, rows or timer whose hook failed, or None for another failure
-    culprit: Culprit | None = None
+    failed_event: FailedEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +189,14 @@ class Deployment:
             self._until = max(self._until, self._outbox.now + self._settings.regathering_timeout)
         return self._broken(f"worker {worker} was lost: {reason}") if self.phase in DEPLOYED else None
 
-    def failed(self, worker: int, incarnation: int, reason: str, culprit: Culprit | None) -> DeploymentResult | None:
+    def failed(
+        self, worker: int, incarnation: int, reason: str, failed_event: FailedEvent | None
+    ) -> DeploymentResult | None:
         """Handle the failure of a worker, where no subtask runs any more."""
         if incarnation == self._registry.incarnation and self.phase in DEPLOYED:
-            return self._broken(reason, culprit)
-        if culprit is not None and incarnation == self._registry.incarnation and self._restarts.lacks_culprit:
-            too_many = self._restarts.blame(culprit, reason, self._outbox.now, self._outbox.epoch)
+            return self._broken(reason, failed_event)
+        if failed_event is not None and incarnation == self._registry.incarnation and self._restarts.lacks_failed_event:
+            too_many = self._restarts.blame(failed_event, reason, self._outbox.now, self._outbox.epoch)
             return None if too_many is None else Unrecoverable(too_many)
         if worker not in self._registry or not incarnation or self._registry[worker].running != incarnation:
             return None
@@ -203,7 +205,7 @@ class Deployment:
         if self._must_restore:
             return None
         self._must_restore = True
-        return self._count(reason, culprit) or self._proceed()
+        return self._count(reason, failed_event) or self._proceed()
 
     def stage_launched(self, launch: str) -> DeploymentResult | None:
         """Accept only workers that register with `launch`."""
@@ -356,7 +358,7 @@ class Deployment:
                 return self._restore()
             if len(running) == 1:
                 self._registry.incarnation = running[0]
-                self._placement.adopt(self._registry[0].registration.hosts)
+                self._placement.adopt(self._registry[0].registration.worker_of_place)
                 return self._run_or_replay(Adopted())
             # Some workers failed while no coordinator ran.
             result = self._count(f"the workers hold different incarnations: {running}; 0 is none")
@@ -431,15 +433,17 @@ class Deployment:
     def _deploy_next(self, worker: int) -> None:
         waiting = self._to_deploy[worker]
         subtasks = waiting.popleft()
-        self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, bool(waiting), self._placement.hosts))
+        self._outbox.send(
+            worker, Deploy(self._registry.incarnation, subtasks, bool(waiting), self._placement.worker_of_place)
+        )
 
-    def _broken(self, reason: str, culprit: Culprit | None = None) -> IncarnationFailed:
+    def _broken(self, reason: str, failed_event: FailedEvent | None = None) -> IncarnationFailed:
         """Leave the deployed phases, because several reports in one incarnation are one failure (PROTOCOL 6.1)."""
         self.await_claim()
-        return IncarnationFailed(reason, culprit)
+        return IncarnationFailed(reason, failed_event)
 
-    def _count(self, reason: str, culprit: Culprit | None = None) -> Unrecoverable | None:
-        too_many = self._restarts.count(reason, self._outbox.now, self._outbox.epoch, culprit)
+    def _count(self, reason: str, failed_event: FailedEvent | None = None) -> Unrecoverable | None:
+        too_many = self._restarts.count(reason, self._outbox.now, self._outbox.epoch, failed_event)
         return None if too_many is None else Unrecoverable(too_many)
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:

@@ -26,8 +26,8 @@ class Placement:
     def __init__(self, topology: Topology, worker_count: int) -> None:
         #: {subtask: worker}; those who send messages keep a reference
         self.workers = topology.place(worker_count)
-        #: see `Deploy.hosts`
-        self.hosts: tuple[int, ...] = ()
+        #: see `Deploy.worker_of_place`
+        self.worker_of_place: tuple[int, ...] = ()
         self._row = topology.row
         self._places = dict(self.workers)
 
@@ -41,14 +41,14 @@ class Placement:
         """
         if not self._row.makes_versions:
             return plan
-        hosts, hosted = hosts_of(plan, self._places, disks, is_copied=self._row.copies_rows)
-        self.adopt(hosts)
+        worker_of_place, hosted = hosts_of(plan, self._places, disks, is_copied=self._row.copies_rows)
+        self.adopt(worker_of_place)
         return hosted
 
-    def adopt(self, hosts: tuple[int, ...]) -> None:
+    def adopt(self, worker_of_place: tuple[int, ...]) -> None:
         """Take over the hosts that workers have."""
-        self.hosts = hosts
-        self.workers.update(placed_on(hosts, self._places))
+        self.worker_of_place = worker_of_place
+        self.workers.update(placed_on(worker_of_place, self._places))
 
 
 def hosts_of(
@@ -82,13 +82,13 @@ def hosts_of(
             free = [worker for worker in range(len(disks)) if worker not in host_of.values()]
             host_of[place] = place if place in free else free[0]
     kept = {restored.subtask for need in needs for restored in need}
-    hosts = tuple(host_of[place] for place in range(len(disks)))
-    return hosts, [each if each.subtask in kept else replace(each, version=None) for each in plan]
+    worker_of_place = tuple(host_of[place] for place in range(len(disks)))
+    return worker_of_place, [each if each.subtask in kept else replace(each, version=None) for each in plan]
 
 
-def placed_on(hosts: Sequence[int], places: Mapping[Subtask, int]) -> Mapping[Subtask, int]:
+def placed_on(worker_of_place: Sequence[int], places: Mapping[Subtask, int]) -> Mapping[Subtask, int]:
     """Return the worker of each subtask. Without hosts, each place is at the worker of its number."""
-    return {subtask: hosts[place] for subtask, place in places.items()} if hosts else places
+    return {subtask: worker_of_place[place] for subtask, place in places.items()} if worker_of_place else places
 
 
 def _versions_of(plan: Sequence[RestoredSubtask], places: Mapping[Subtask, int], place: int) -> list[RestoredSubtask]:

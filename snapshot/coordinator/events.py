@@ -10,7 +10,7 @@ from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
 from cutline.snapshot.coordinator.retention import RemovalRequest
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.cut_plan import CutPlan
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
 from cutline.snapshot.stored.manifest import Manifest
 
 # ---- events
@@ -86,7 +86,7 @@ class RecordsListed:
     """Answer to `ListRecords`: the newest records of the subtasks."""
 
     claim: int
-    records: tuple[IndependentRecord, ...]
+    records: tuple[LocalCheckpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,15 +54,15 @@ from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from cutline.snapshot.coordinator.termination import RunTermination
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
-from cutline.snapshot.culprit import Culprit, Suspect
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.failed_event import FailedEvent, Suspect
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.stored.manifest import Manifest
 
-__all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
+__all__ = ["CoordinatorMachine", "Outcome", "Phase", "Restart", "RunSettings"]
 
 #: Makes the start of the cuts of a graph.
 MakeCutStart = Callable[[Topology], CutStart]
@@ -71,7 +71,7 @@ MakeCutStart = Callable[[Topology], CutStart]
 MakeCompletion = Callable[[CompletionParts], Completion]
 
 
-class Coordinator:
+class CoordinatorMachine:
     """A coordinator instance of one run.
 
     Parameters
@@ -266,13 +266,13 @@ class Coordinator:
                 self._on_deployment_result(self._deployment.restored(worker, incarnation, rerouted))
             case control.WorkerConnected(_, incarnation):
                 self._on_deployment_result(self._deployment.connected(worker, incarnation))
-            case control.WorkerFailed(_, incarnation, reason, is_permanent, culprit):
+            case control.WorkerFailed(_, incarnation, reason, is_permanent, failed_event):
                 if is_permanent and self._is_current(incarnation):
                     self._on_unusable(reason)
                 else:
-                    self._on_deployment_result(self._deployment.failed(worker, incarnation, reason, culprit))
+                    self._on_deployment_result(self._deployment.failed(worker, incarnation, reason, failed_event))
             case control.SuspectHandled(incarnation, suspect):
-                if incarnation == self.incarnation:  # also after its end, because the culprit's report may follow
+                if incarnation == self.incarnation:  # also after its end, because the report with the event may follow
                     self._on_handled(suspect)
             case control.WorkerReplayed(_, incarnation):
                 self._on_deployment_result(self._deployment.replayed(worker, incarnation))
@@ -311,8 +311,8 @@ class Coordinator:
         match result:
             case None:
                 pass
-            case IncarnationFailed(reason, culprit):
-                self._roll_back(reason, culprit)
+            case IncarnationFailed(reason, failed_event):
+                self._roll_back(reason, failed_event)
             case Unrecoverable(reason):
                 self._end(Outcome.FAILED, reason)
             case Adopted():
@@ -395,12 +395,12 @@ class Coordinator:
 
     # ---------------------------------------------------------------- rollback and end
 
-    def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
+    def _roll_back(self, reason: str, failed_event: FailedEvent | None = None) -> None:
         self._tracker.give_up_all(f"rolled back: {reason}")
         self.completion.rolled_back()
         self._termination.roll_back()
         self._deployment.await_claim()
-        too_many = self._restarts.count(reason, self._outbox.now, self.epoch, culprit)
+        too_many = self._restarts.count(reason, self._outbox.now, self.epoch, failed_event)
         if too_many is None:
             self._fenced(self._fence.step(fencing.Rollback()))
         else:

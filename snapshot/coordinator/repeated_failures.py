@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cutline.snapshot.culprit import (
-    Culprit,
+from cutline.snapshot.failed_event import (
     DeadLetter,
     FailedBatch,
+    FailedEvent,
     FailedMessage,
     FailedTimer,
     IsolatedMessages,
@@ -80,20 +80,20 @@ class RepeatedFailures:
         self._isolated: dict[ChannelId, list[IsolatedMessages]] = {}
         self._letters: dict[ChannelId, list[DeadLetter]] = {}
 
-    def count(self, culprit: Culprit | None, reason: str) -> Verdict:
+    def count(self, failed_event: FailedEvent | None, reason: str) -> Verdict:
         """Count a failure. Return None where it is as any other: no message is set aside, and none must be."""
         if self._poison_after is None:
             return None
-        match culprit:
+        match failed_event:
             case None:
                 return None
             case FailedTimer():
-                self._add(culprit)
-                return self._poisoned(culprit, self._counts[culprit], self._poison_after, reason)
+                self._add(failed_event)
+                return self._poisoned(failed_event, self._counts[failed_event], self._poison_after, reason)
             case FailedMessage():
-                return self._count_message(culprit, self._poison_after, reason)
+                return self._count_message(failed_event, self._poison_after, reason)
             case FailedBatch():
-                return self._count_batch(culprit, self._poison_after, reason)
+                return self._count_batch(failed_event, self._poison_after, reason)
 
     def note_handled(self, suspect: Suspect, number: int) -> None:
         """Note that a message or a timer was handled that had failed. What is published from `number` on is behind it.
@@ -179,14 +179,14 @@ class RepeatedFailures:
         self._halve(failed)
         return Isolated(failed.channel, f"{failed} failed together; each half is tried alone")
 
-    def _poisoned(self, culprit: Culprit, count: int, poison_after: int, reason: str) -> Poisoned | None:
+    def _poisoned(self, failed_event: FailedEvent, count: int, poison_after: int, reason: str) -> Poisoned | None:
         if count < poison_after:
             return None
         hint = ""
-        if not isinstance(culprit, FailedTimer):
-            source, target = culprit.channel.source.node, culprit.channel.target.node
+        if not isinstance(failed_event, FailedTimer):
+            source, target = failed_event.channel.source.node, failed_event.channel.target.node
             hint = f"; connect({source!r}, {target!r}, onError=...) would set such messages aside"
-        text = f"{culprit} failed {count} times in a row; RestartPolicy(poisonAfter={poison_after})"
+        text = f"{failed_event} failed {count} times in a row; RestartPolicy(poisonAfter={poison_after})"
         return Poisoned(f"{reason}\n({text}{hint})")
 
     def _is_known_by_number(self, failed: FailedMessage) -> bool:

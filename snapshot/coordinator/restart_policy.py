@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutline.snapshot.coordinator.bounded_history import BoundedHistory
 from cutline.snapshot.coordinator.repeated_failures import Isolated, Poisoned, RepeatedFailures
-from cutline.snapshot.culprit import Culprit, Suspect, Suspects
+from cutline.snapshot.failed_event import FailedEvent, Suspect, Suspects
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord
@@ -91,12 +91,12 @@ class Restarts:
         self._repeated = RepeatedFailures(topology, policy.poisonAfter)
         #: {channel with a dead-letter edge, or None for all other failures: row}
         self._rows: dict[ChannelId | None, _Row] = {}
-        #: rows and history before the last failure if its culprit is not known, else None
+        #: rows and history before the last failure if its event is not known, else None
         self._before: tuple[dict[ChannelId | None, _Row], BoundedHistory[Restart]] | None = None
 
     @property
-    def lacks_culprit(self) -> bool:
-        """True if the last failure was counted, and the report that names its culprit may still come."""
+    def lacks_failed_event(self) -> bool:
+        """True if the last failure was counted, and the report that names its event may still come."""
         return self._before is not None
 
     def note_published(self, snapshot_id: int, records: Collection[SubtaskRecord]) -> None:
@@ -116,15 +116,15 @@ class Restarts:
         """Return what failed at the subtask."""
         return self._repeated.suspects(subtask)
 
-    def count(self, reason: str, now: float, epoch: float, culprit: Culprit | None = None) -> str | None:
+    def count(self, reason: str, now: float, epoch: float, failed_event: FailedEvent | None = None) -> str | None:
         """Count a failure. Return the reason to give up after too many failures in a row, else None.
 
         A failure after which its messages are isolated begins a new row, because the next restart differs. Repeated
         failures of a message that will be set aside do not count, because `poisonAfter` is their limit.
         """
         policy = self._policy
-        self._before = (self._rows, self.history) if culprit is None else None
-        verdict = self._repeated.count(culprit, reason)
+        self._before = (self._rows, self.history) if failed_event is None else None
+        verdict = self._repeated.count(failed_event, reason)
         if isinstance(verdict, Poisoned):
             return verdict.text
         channel = None if verdict is None else verdict.channel
@@ -142,11 +142,11 @@ class Restarts:
         self._restart(now, row.delay, epoch, reason)
         return None
 
-    def blame(self, culprit: Culprit, reason: str, now: float, epoch: float) -> str | None:
-        """Count the last failure anew, because its culprit's report came behind that of a consequence."""
+    def blame(self, failed_event: FailedEvent, reason: str, now: float, epoch: float) -> str | None:
+        """Count the last failure anew, because its event's report came behind that of a consequence."""
         assert self._before is not None
         self._rows, self.history = self._before
-        return self.count(reason, now, epoch, culprit)
+        return self.count(reason, now, epoch, failed_event)
 
     def _restart(self, now: float, delay: float, epoch: float, reason: str) -> None:
         self.is_counted = True

@@ -30,13 +30,14 @@ from cutline.snapshot.keyed.cold_restore import ingested_rows
 from cutline.snapshot.keyed.cold_rows import CachedRows
 from cutline.snapshot.keyed.cold_timers import ColdTimers
 from cutline.snapshot.keyed.encoding import emptying, encoding_tables
-from cutline.snapshot.keyed.heap import KeyedTimers, RestoredRows, TakeDirty
 from cutline.snapshot.keyed.memtable import Memtable, MemtableGate
+from cutline.snapshot.keyed.restored_rows import RestoredRows
 from cutline.snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
 from cutline.snapshot.keyed.row_store import BUSY_SECONDS, Job, RowStore, Writer
 from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.keyed.tier import KeyedTimers, TakeDirty
 from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState, decode_states, encode_states
 from cutline.snapshot.plan.topology import KEY_GROUPS
 

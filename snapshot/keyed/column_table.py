@@ -29,7 +29,7 @@ from cutline.snapshot.keyed.dirty_columns import DirtyColumns, encode_totals
 from cutline.snapshot.keyed.key_columns import key_parts
 from cutline.snapshot.keyed.number_columns import Added, NoNumber, number_column, one_each
 from cutline.snapshot.keyed.rows import StateSpec
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.table import NEVER, StateTable
 from cutline.snapshot.state import NamedReduction
 
@@ -43,14 +43,14 @@ class ColumnTable(StateTable):
     Parameters
     ----------
     spec : StateSpec
-    owner : StateOwner
+    owner : KeyedStateSettings
     plus : str
         Name of the reduction.
     is_timed : bool
         As in `RowTable`.
     """
 
-    def __init__(self, spec: StateSpec, owner: StateOwner, plus: NamedReduction, *, is_timed: bool) -> None:
+    def __init__(self, spec: StateSpec, owner: KeyedStateSettings, plus: NamedReduction, *, is_timed: bool) -> None:
         super().__init__(spec, owner)
         self.is_timed = is_timed
         self._plus: NamedReduction = plus

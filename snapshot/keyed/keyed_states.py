@@ -16,15 +16,16 @@ from typing import Any, Final, Protocol
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from cutline.snapshot.keyed.heap import KeyedTimers, RestoredRows, Tier
 from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.migration import Migrate, MigratedRows, is_stale, migrated, regrouped
+from cutline.snapshot.keyed.restored_rows import RestoredRows
 from cutline.snapshot.keyed.row_grouping import RowGrouping
 from cutline.snapshot.keyed.rows import CapturedRows, DirtyRows, StateSpec
 from cutline.snapshot.keyed.segment import Segment
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.states import Plus, Setup, make_state
 from cutline.snapshot.keyed.table import StateTable
+from cutline.snapshot.keyed.tier import KeyedTimers, Tier
 from cutline.snapshot.keyed.versions import LocalVersion, PendingVersion
 from cutline.snapshot.plan.declarations import Key
 from cutline.snapshot.state import KeyedState
@@ -76,7 +77,7 @@ class KeyedStates:
 
     Parameters
     ----------
-    owner : StateOwner
+    owner : KeyedStateSettings
     tier : Tier
     groups : range
         Key groups of the subtask.
@@ -95,7 +96,7 @@ class KeyedStates:
 
     def __init__(
         self,
-        owner: StateOwner,
+        owner: KeyedStateSettings,
         tier: Tier,
         groups: range,
         timers: KeyedTimers,
@@ -134,7 +135,7 @@ class KeyedStates:
         return self._has_keyed_timers or bool(self._asked) or self._adopted is not None or self._has_rows
 
     @property
-    def owner(self) -> StateOwner:
+    def owner(self) -> KeyedStateSettings:
         """The subtask that the states belong to."""
         return self._owner
 

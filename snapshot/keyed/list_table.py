@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from cutline.snapshot.keyed.decoding import DecodedRows
 from cutline.snapshot.keyed.nested_table import NestedTable, Rows, arrange_elements, drop_empty, put_rows
 from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.table import StateTable
 
 
@@ -28,7 +28,7 @@ class ListRows(Protocol):
 class ListTable(StateTable):
     """Lists that never expire. `live` is {key: list of what the rows hold}."""
 
-    def __init__(self, spec: StateSpec, owner: StateOwner) -> None:
+    def __init__(self, spec: StateSpec, owner: KeyedStateSettings) -> None:
         super().__init__(spec, owner)
         #: {key: {index, or None for the length: what the row holds}}
         self._dirty: dict[Any, Rows] = {}

@@ -20,7 +20,7 @@ from cutline.snapshot.keyed.row_grouping import RowGrouping
 from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.keyed.rows_codec import encode_value
 from cutline.snapshot.keyed.segment import ROW_SCHEMA, Segment, row_batch
-from cutline.snapshot.keyed.state_rules import StateOwner, StateRules
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings, StateRules
 from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: Returns the value of the present version: (name of the state, value, version of the value).
@@ -41,7 +41,7 @@ def is_stale(spec: StateSpec, version: int) -> bool:
     return spec.form.has_values and spec.version < version
 
 
-def migrated(segments: Sequence[Segment], version: int, migrate: Migrate, owner: StateOwner) -> Segment:
+def migrated(segments: Sequence[Segment], version: int, migrate: Migrate, owner: KeyedStateSettings) -> Segment:
     """Merge restored segments, oldest first, into one of the present version.
 
     Parameters
@@ -52,7 +52,7 @@ def migrated(segments: Sequence[Segment], version: int, migrate: Migrate, owner:
         The present version.
     migrate : callable
         Called once for each value of an older version. Its errors pass through.
-    owner : StateOwner
+    owner : KeyedStateSettings
 
     Raises
     ------

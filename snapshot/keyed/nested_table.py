@@ -16,7 +16,7 @@ from typing import Any
 from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
 from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
 from cutline.snapshot.keyed.rows_codec import encode_key
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.table import NEVER, StateTable
 
 Rows = dict[Any, Any]
@@ -28,12 +28,12 @@ class NestedTable(StateTable):
     Parameters
     ----------
     spec : StateSpec
-    owner : StateOwner
+    owner : KeyedStateSettings
     is_timed : bool
         As in `RowTable`.
     """
 
-    def __init__(self, spec: StateSpec, owner: StateOwner, *, is_timed: bool) -> None:
+    def __init__(self, spec: StateSpec, owner: KeyedStateSettings, *, is_timed: bool) -> None:
         super().__init__(spec, owner)
         self.is_timed = is_timed
         #: {key: {sub-key: seconds at which the row expires}}, or None if no row expires

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
 from cutline.snapshot.keyed.rows import DirtyTable, StateSpec
 from cutline.snapshot.keyed.rows_codec import ROW_ATOMS
-from cutline.snapshot.keyed.state_rules import TEXT_LENGTH_MAX, StateOwner
+from cutline.snapshot.keyed.state_rules import TEXT_LENGTH_MAX, KeyedStateSettings
 from cutline.snapshot.keyed.table import NEVER, StateTable
 
 #: types of values that a row holds as they are, whatever the value
@@ -36,12 +36,12 @@ class RowTable(StateTable):
     Parameters
     ----------
     spec : StateSpec
-    owner : StateOwner
+    owner : KeyedStateSettings
     is_timed : bool
         Whether rows may expire: those that the state writes, or those that were restored.
     """
 
-    def __init__(self, spec: StateSpec, owner: StateOwner, *, is_timed: bool) -> None:
+    def __init__(self, spec: StateSpec, owner: KeyedStateSettings, *, is_timed: bool) -> None:
         super().__init__(spec, owner)
         self.is_timed = is_timed
         #: {key: seconds at which the row expires}, in the sequence of the writes, or None if no row expires

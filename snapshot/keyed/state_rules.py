@@ -44,7 +44,7 @@ class HookContext(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StateOwner:
+class KeyedStateSettings:
     """The subtask that states belong to."""
 
     subtask: Subtask
@@ -70,10 +70,10 @@ class StateRules:
     Parameters
     ----------
     spec : StateSpec
-    owner : StateOwner
+    owner : KeyedStateSettings
     """
 
-    def __init__(self, spec: StateSpec, owner: StateOwner) -> None:
+    def __init__(self, spec: StateSpec, owner: KeyedStateSettings) -> None:
         self.spec = spec
         self.owner = owner
         self.context = owner.context

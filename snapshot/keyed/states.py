@@ -19,7 +19,7 @@ from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
 from cutline.snapshot.keyed.nested_table import NestedTable
 from cutline.snapshot.keyed.row_table import RowTable, add_of, get_of, update_of
 from cutline.snapshot.keyed.rows import StateSpec
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.table import StateTable
 from cutline.snapshot.state import (
     NAMED_REDUCTIONS,
@@ -244,7 +244,7 @@ class Setup:
     """What a node asks for, and how the rows are kept."""
 
     spec: StateSpec
-    owner: StateOwner
+    owner: KeyedStateSettings
     #: how a reducing state adds, else None
     plus: Plus | None
     #: whether rows may expire: those that the state writes, or those that were restored

@@ -21,7 +21,7 @@ from cutline.snapshot.keyed.decoding import DecodedRows
 from cutline.snapshot.keyed.row_keys import row_head
 from cutline.snapshot.keyed.rows import DirtyRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.rows_codec import encode_key
-from cutline.snapshot.keyed.state_rules import KEY_BYTES_MAX, StateOwner, StateRules
+from cutline.snapshot.keyed.state_rules import KEY_BYTES_MAX, KeyedStateSettings, StateRules
 from cutline.snapshot.plan.topology import KEY_GROUPS
 
 #: characters of a str, or bytes, up to which a key cannot exceed `KEY_BYTES_MAX`
@@ -81,13 +81,13 @@ class StateTable(StateRules):
     Parameters
     ----------
     spec : StateSpec
-    owner : StateOwner
+    owner : KeyedStateSettings
     """
 
     #: whether rows may expire
     is_timed = False
 
-    def __init__(self, spec: StateSpec, owner: StateOwner) -> None:
+    def __init__(self, spec: StateSpec, owner: KeyedStateSettings) -> None:
         super().__init__(spec, owner)
         #: {key: rows}; never replaced, because closures and a tier hold references
         self.live: dict[Any, Any] = {}

@@ -30,7 +30,7 @@ class SnapshotTimings:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+class Contribution:
     """Contribution of a subtask to a snapshot, ready to be stored and then acknowledged."""
 
     snapshot_id: int
@@ -44,7 +44,7 @@ class SnapshotTaken:
     timings: SnapshotTimings
 
 
-def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:
+def parts_of(taken: Contribution, run: str, incarnation: int) -> list[Part]:
     """Return all parts of `taken`: the state, and each channel end that held messages."""
     at = (run, incarnation, taken.snapshot_id)
     parts = [state_part(*at, taken.subtask, taken.state)]
@@ -57,7 +57,7 @@ def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:
     return parts
 
 
-def record_of(taken: SnapshotTaken, incarnation: int, handles: Sequence[Handle]) -> SubtaskRecord:
+def record_of(taken: Contribution, incarnation: int, handles: Sequence[Handle]) -> SubtaskRecord:
     """Return the record of a subtask all of whose parts are durable.
 
     The numbers of stored messages are taken from the handles, which read them from the messages (PROTOCOL 2).

@@ -15,7 +15,7 @@ from cutline.snapshot.stored.keys import StoredMap
 from cutline.snapshot.stored.part import SUBTASK
 
 #: {partition of a source: offset below which all is included}, as sorted pairs
-Checkpoint = tuple[tuple[str, int], ...]
+SourceProgress = tuple[tuple[str, int], ...]
 
 
 class Relation(Enum):
@@ -51,7 +51,7 @@ class SubtaskRecovery:
     #: number of the record with which it goes on
     record: int
     #: what it had processed of each source, at least
-    checkpoint: Checkpoint
+    checkpoint: SourceProgress
     logs: tuple[ReplayedLog, ...]
 
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import claim_of_snapshot
-from cutline.snapshot.stored import checkpoint, keys, layout
+from cutline.snapshot.stored import claim_digest, keys, layout
 from cutline.snapshot.stored.backend import StateBackend
-from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.claim_digest import ClaimDigest
 from cutline.snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
 from cutline.snapshot.stored.history import Base, Claim, history
 from cutline.snapshot.stored.keys import StoredArray
@@ -35,7 +35,7 @@ CHECKPOINT_MAGIC = b"CLCK"
 _CLAIM = StoredArray(Claim, keys.CLAIM)
 _BASE = StoredArray(Base, keys.BASE)
 _CHECKPOINT = StoredArray(
-    Checkpoint,
+    ClaimDigest,
     keys.CHECKPOINT,
     write={"claims": lambda them: list(map(_CLAIM.write, them)), "bases": lambda them: list(map(_BASE.write, them))},
     read={
@@ -72,7 +72,7 @@ class RunStore(PartFiles):
         #: {path: monotonic seconds when the file was first found without a reference}
         self._orphans: dict[str, float] = {}
         #: the newest checkpoint that was read. Checkpoints never change
-        self._checkpoint = checkpoint.EMPTY
+        self._checkpoint = claim_digest.EMPTY
 
     # ---- the fence
 
@@ -91,7 +91,7 @@ class RunStore(PartFiles):
         """Return all claims, ascending. Few are read one by one, because a checkpoint has copies of the others."""
         numbers = [number for path in self._list("claims") if (number := layout.claim_number(path)) is not None]
         copies = {claim.number: claim for claim in self._newest_checkpoint().claims}
-        return tuple(checkpoint.records(numbers, copies, self.read_claim))
+        return tuple(claim_digest.records(numbers, copies, self.read_claim))
 
     def write_base(self, base: Base) -> bool:
         """Put the base of a claim. Return True too if an equal base is there already."""
@@ -107,7 +107,7 @@ class RunStore(PartFiles):
         """Return all bases, by claim. Call before `manifests`, or a base may name a manifest that the list lacks."""
         claims = [claim for path in self._list("bases") if (claim := layout.base_claim(path)) is not None]
         copies = {base.claim: base for base in self._newest_checkpoint().bases}
-        return tuple(checkpoint.records(claims, copies, self.read_base))
+        return tuple(claim_digest.records(claims, copies, self.read_base))
 
     def write_checkpoint(self, claim: int, bases: tuple[Base, ...]) -> None:
         """Put a checkpoint if the newest is old, and remove the older. Call as the holder of `claim`.
@@ -118,15 +118,15 @@ class RunStore(PartFiles):
         bases : tuple of Base
             The bases that were listed.
         """
-        if claim - self._newest_checkpoint().claim < checkpoint.CLAIMS_PER_CHECKPOINT:
+        if claim - self._newest_checkpoint().claim < claim_digest.CLAIMS_PER_CHECKPOINT:
             return
         aborted = tuple(sorted(snapshot_id for snapshot_id, stands in self._published.items() if not stands))
-        record = _CHECKPOINT.write(Checkpoint(claim, self.claims(), bases, aborted))
+        record = _CHECKPOINT.write(ClaimDigest(claim, self.claims(), bases, aborted))
         self._put(layout.checkpoint_path(claim), seal(CHECKPOINT_MAGIC, [pack_plain(record)]))
         older = [number for number in self._checkpoint_claims() if number < claim]
         self.backend.delete(*(self._path(layout.checkpoint_path(number)) for number in older))
 
-    def read_checkpoint(self, claim: int) -> Checkpoint:
+    def read_checkpoint(self, claim: int) -> ClaimDigest:
         """Return the checkpoint that the holder of `claim` wrote. Raises FileNotFoundError if there is none.
 
         Raises
@@ -346,7 +346,7 @@ class RunStore(PartFiles):
     def _checkpoint_claims(self) -> list[int]:
         return [claim for path in self._list("checkpoints") if (claim := layout.checkpoint_claim(path)) is not None]
 
-    def _newest_checkpoint(self) -> Checkpoint:
+    def _newest_checkpoint(self) -> ClaimDigest:
         """Return the newest checkpoint. Any checkpoint is right, and none at all is only slow."""
         for _ in range(_CHECKPOINT_TRIES):
             newest = max(self._checkpoint_claims(), default=0)

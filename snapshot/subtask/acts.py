@@ -12,14 +12,14 @@ from cutline.snapshot.channel.control_frames import StreamEnd, statement_of
 from cutline.snapshot.channel.frame import Frame, Marker
 from cutline.snapshot.channel.message_hash import content_hash
 from cutline.snapshot.channel.object_frame import AnyFrame
-from cutline.snapshot.culprit import FailedTimer
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.failed_event import FailedTimer
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.node import END, defines
 from cutline.snapshot.subtask.core import SubtaskCore
-from cutline.snapshot.subtask.end_of_stream import EndOfStream
 from cutline.snapshot.subtask.events import MarkerReached
+from cutline.snapshot.subtask.input_ends import InputEnds
 from cutline.snapshot.subtask.input_processor import InputProcessor
 from cutline.snapshot.subtask.listener import Listener
 from cutline.snapshot.subtask.reports import Report, SnapshotAsked, SubtaskEnded, SuspectHandled
@@ -44,7 +44,7 @@ class Acts:
     ----------
     core : SubtaskCore
     inputs : mapping of ChannelId to ChannelReceiver
-    ends : EndOfStream
+    ends : InputEnds
     snapshotter : Snapshotter
     listeners : sequence of Listener
     """
@@ -53,7 +53,7 @@ class Acts:
         self,
         core: SubtaskCore,
         inputs: Mapping[ChannelId, ChannelReceiver],
-        ends: EndOfStream,
+        ends: InputEnds,
         snapshotter: Snapshotter,
         listeners: Sequence[Listener],
     ) -> None:

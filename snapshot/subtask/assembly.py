@@ -21,15 +21,15 @@ from cutline.snapshot.error_text import describe, headline
 from cutline.snapshot.errors import GraphError, NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.keyed_states import KeyedStates
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.node import Node, defines
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.plan.modes import CutRule, content
 from cutline.snapshot.plan.topology import Partitioning, Topology
 from cutline.snapshot.subtask.context import SubtaskContext
 from cutline.snapshot.subtask.core import SubtaskCore
-from cutline.snapshot.subtask.end_of_stream import EndOfStream
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
+from cutline.snapshot.subtask.input_ends import InputEnds
 from cutline.snapshot.subtask.input_processor import InputProcessor
 from cutline.snapshot.subtask.isolation import Isolation
 from cutline.snapshot.subtask.lost_state import LostStateCheck
@@ -68,7 +68,7 @@ def core_of(
         incarnation=environment.incarnation,
         subtask=subtask,
         parallelism=topology.node(subtask.node).parallelism,
-        inputs=EndOfStream(subtask, topology).open_inputs,
+        inputs=InputEnds(subtask, topology).open_inputs,
         edges=tuple(
             edge for edge in edges if not topology.carries_dead_letters(topology.edge(subtask.node, edge.target))
         ),
@@ -146,7 +146,7 @@ def _keyed_states(
     subtask = context.subtask
     row = compiled.topology.row
     makes_versions = row.makes_versions and not compiled.topology.node(subtask.node).is_sink
-    owner = StateOwner(
+    owner = KeyedStateSettings(
         subtask, context, environment.codec, node.stateVersion,
         sorts=row.has_steps, makes_versions=makes_versions, stores_rows=row.copies_rows or not makes_versions,
         has_epochs=row.divides,

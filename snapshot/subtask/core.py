@@ -10,7 +10,7 @@ from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.send_log import LogMemory, SendLog
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.channel.shapes import Shapes
-from cutline.snapshot.culprit import FailedTimer
+from cutline.snapshot.failed_event import FailedTimer
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.keyed_states import KeyedStates
 from cutline.snapshot.node import Node, Source

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cutline.snapshot.channel.output_buffer import Spill
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.observer import Observer
 

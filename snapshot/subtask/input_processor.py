@@ -21,9 +21,9 @@ from cutline.snapshot.channel.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.culprit import FailedBatch, FailedMessage
 from cutline.snapshot.error_text import describe, headline
 from cutline.snapshot.errors import NodeError
+from cutline.snapshot.failed_event import FailedBatch, FailedMessage
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.node import Node, defines
 from cutline.snapshot.subtask.context import SubtaskContext

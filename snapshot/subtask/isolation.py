@@ -10,8 +10,8 @@ import pyarrow as pa
 from cutline.snapshot.channel.message_hash import content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.culprit import DeadLetter, FailedMessage, Suspects
 from cutline.snapshot.errors import NodeError
+from cutline.snapshot.failed_event import DeadLetter, FailedMessage, Suspects
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.subtask.output_edge import OutputEdge
 

@@ -24,7 +24,6 @@ from cutline.snapshot.node import Sink, defines
 from cutline.snapshot.stored.certificate import SubtaskStatus
 from cutline.snapshot.subtask.acts import Acts, Status
 from cutline.snapshot.subtask.components import SubtaskComponents
-from cutline.snapshot.subtask.end_of_stream import EndOfStream
 from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
     ClockAnnounced,
@@ -40,6 +39,7 @@ from cutline.snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
+from cutline.snapshot.subtask.input_ends import InputEnds
 from cutline.snapshot.subtask.reports import ClockGiven, PublicationHandled, Replayed, Report, SnapshotFailed
 from cutline.snapshot.subtask.restored import Restored
 from cutline.snapshot.subtask.snapshotter import CutSettings, Snapshotter
@@ -72,7 +72,7 @@ class SubtaskMachine:
         self.snapshotter = Snapshotter(
             core.recorder, self.inputs, self.outputs, self._capture, CutSettings.of(core), components.assigner
         )
-        ends = EndOfStream(core.subtask, core.topology)
+        ends = InputEnds(core.subtask, core.topology)
         self._acts = Acts(core, self.inputs, ends, self.snapshotter, components.listeners)
         self._turns: Turns = LiveTurns(self._acts)
         self._prepared = PreparedOutput(core.node, core.codec, core.observer)

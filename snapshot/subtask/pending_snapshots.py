@@ -13,7 +13,7 @@ from cutline.snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.stored.certificate import SubtaskStatus
-from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
+from cutline.snapshot.stored.contribution import Contribution, SnapshotTimings
 
 
 @dataclass(slots=True)
@@ -119,9 +119,9 @@ class PendingSnapshots:
         sent = self._pending[snapshot_id].sent
         return [channel for channel in self._outputs if channel not in sent]
 
-    def take_finished(self) -> list[SnapshotTaken]:
+    def take_finished(self) -> list[Contribution]:
         """Remove the finished snapshots. Return those that did not fail."""
-        finished: list[SnapshotTaken] = []
+        finished: list[Contribution] = []
         for snapshot_id in list(self._pending):
             p = self._pending[snapshot_id]
             if not p.completed or len(p.sent) < len(self._outputs):
@@ -132,6 +132,6 @@ class PendingSnapshots:
                 assert len(p.received) == len(self._inputs)
                 timings = SnapshotTimings(self._stopwatch() - p.seen_at - p.capture_seconds, p.capture_seconds, 0.0)
                 finished.append(
-                    SnapshotTaken(snapshot_id, self._subtask, p.state, p.received, p.sent, p.status, timings)
+                    Contribution(snapshot_id, self._subtask, p.state, p.received, p.sent, p.status, timings)
                 )
         return finished

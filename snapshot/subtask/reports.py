@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutline.snapshot.channel.stamps import Numbers
-from cutline.snapshot.culprit import Suspect
+from cutline.snapshot.failed_event import Suspect
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.stored.contribution import SnapshotTaken
-from cutline.snapshot.stored.independent_record import Checkpoint
+from cutline.snapshot.stored.contribution import Contribution
+from cutline.snapshot.stored.local_checkpoint import SourceProgress
 from cutline.snapshot.subtask.strand import ChangeCaptured
 
 
@@ -74,9 +74,9 @@ class ClockGiven:
 class RecordTaken:
     """The subtask has captured a record of itself alone."""
 
-    taken: SnapshotTaken
+    taken: Contribution
     #: what the subtask has read, if it is a source
-    progress: Checkpoint
+    progress: SourceProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Replayed:
 
 
 Report = (
-    SnapshotTaken
+    Contribution
     | SnapshotFailed
     | SnapshotAsked
     | PublicationHandled

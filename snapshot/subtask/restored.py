@@ -8,7 +8,7 @@ from typing import Final
 
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.rerouting import Waves
-from cutline.snapshot.culprit import Suspects
+from cutline.snapshot.failed_event import Suspects
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.stored.list_rules import LocalVersion

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cutline.snapshot.culprit import Culprit
 from cutline.snapshot.error_text import describe
 from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.failed_event import FailedEvent
 from cutline.snapshot.ids import Subtask
 
 
 @contextmanager
-def calling(hook: str, subtask: Subtask, culprit: Callable[[], Culprit | None] = lambda: None) -> Iterator[None]:
-    """Convert whatever `hook` raises into a NodeError that names the hook, the subtask and the `culprit`."""
+def calling(
+    hook: str, subtask: Subtask, failed_event: Callable[[], FailedEvent | None] = lambda: None
+) -> Iterator[None]:
+    """Convert whatever `hook` raises into a NodeError that names the hook, the subtask and the `failed_event`."""
     try:
         yield
     except BaseException as error:
-        raise NodeError(f"{hook} of {subtask}: {describe(error)}", culprit()) from error
+        raise NodeError(f"{hook} of {subtask}: {describe(error)}", failed_event()) from error
 
 
 @contextmanager

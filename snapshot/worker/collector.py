@@ -21,7 +21,7 @@ from cutline.snapshot.worker.events import (
     RequestDeadline,
     SendToCoordinator,
 )
-from cutline.snapshot.worker.ledger import StoreTask
+from cutline.snapshot.worker.ledger import CollectorTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Collector(Protocol):
     def captured(self, report: RecordTaken, now: float) -> Decisions:
         """Take what a subtask has captured by itself."""
 
-    def performed(self, task: StoreTask, result: object, now: float) -> Decisions:
+    def performed(self, task: CollectorTask, result: object, now: float) -> Decisions:
         """Take what has become of what a subtask stores by itself."""
 
     def due(self, subtask: Subtask, now: float) -> Decisions:
@@ -118,7 +118,7 @@ class ToCoordinator:
         """Do nothing, because no subtask captures by itself."""
         return ()
 
-    def performed(self, task: StoreTask, result: object, now: float) -> Decisions:
+    def performed(self, task: CollectorTask, result: object, now: float) -> Decisions:
         """Do nothing."""
         return ()
 

@@ -208,8 +208,8 @@ class Register:
     incarnation: int
     #: whether a subtask of that data has restored steps to repeat
     is_replaying: bool = False
-    #: `Deploy.hosts` of that data
-    hosts: tuple[int, ...] = ()
+    #: `Deploy.worker_of_place` of that data
+    worker_of_place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +246,8 @@ class OpenDataPlane:
 
     incarnation: int
     subtasks: Mapping[Subtask, SubtaskMachine]
-    #: `Deploy.hosts`
-    hosts: tuple[int, ...] = ()
+    #: `Deploy.worker_of_place`
+    worker_of_place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

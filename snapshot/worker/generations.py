@@ -126,7 +126,7 @@ class CompactRows:
         return _STRANDS[self.kind]
 
 
-RowTask = EncodeRows | MergeRows | StoreRows | CompactRows
+StorageTask = EncodeRows | MergeRows | StoreRows | CompactRows
 
 _STRANDS: Final = {PartKind.ROWS: Strand.ROWS, PartKind.OWN: Strand.OWN, PartKind.STEPS: Strand.STEPS}
 
@@ -261,25 +261,25 @@ class GenerationLog:
 
     # ---------------------------------------------------------------- cuts
 
-    def migrated(self, rows: MigratedRows) -> list[RowTask | Declined]:
+    def migrated(self, rows: MigratedRows) -> list[StorageTask | Declined]:
         """Begin with a base of all rows. Called at most once, before all else, for a log without a restored list."""
         self._segments = [_Segment(0, 0, self.snapshot_id, _Status.ENCODING)]
         return [EncodeRows(self.subtask, 0, rows)]
 
-    def captured(self, snapshot_id: int, rows: CapturedRows | None) -> list[RowTask | Declined]:
+    def captured(self, snapshot_id: int, rows: CapturedRows | None) -> list[StorageTask | Declined]:
         """Add the rows that the cut of a snapshot has captured. None: no row has changed since the last capture."""
         self._adopt()
         self._has_failed = False
-        decisions: list[RowTask | Declined] = [] if rows is None else self.sealed(rows)
+        decisions: list[StorageTask | Declined] = [] if rows is None else self.sealed(rows)
         return [*decisions, *self._cut(snapshot_id)]
 
-    def sealed(self, rows: CapturedRows) -> list[RowTask | Declined]:
+    def sealed(self, rows: CapturedRows) -> list[StorageTask | Declined]:
         """Add rows that leave memory before the next cut. They are stored after that cut, with all up to the cut."""
         self._newest += 1
         self._segments.append(_Segment(self._newest, self._newest, 0, _Status.ENCODING, is_cut=False))
         return [EncodeRows(self.subtask, self._newest, rows)]
 
-    def captured_change(self, snapshot_id: int, change: OwnChange | None) -> list[RowTask | Declined]:
+    def captured_change(self, snapshot_id: int, change: OwnChange | None) -> list[StorageTask | Declined]:
         """Add the change of own state that a cut has captured, or the step of a log that a cut has ended.
 
         None: nothing has changed since the last capture.
@@ -293,7 +293,7 @@ class GenerationLog:
             self._segments = [segment] if change.is_whole else [*self._segments, segment]
         return self._cut(snapshot_id)
 
-    def _cut(self, snapshot_id: int) -> list[RowTask | Declined]:
+    def _cut(self, snapshot_id: int) -> list[StorageTask | Declined]:
         self._cuts[snapshot_id] = tuple(self._segments)
         for segment in self._segments:
             if not segment.is_cut:
@@ -347,7 +347,7 @@ class GenerationLog:
 
     # ---------------------------------------------------------------- results of tasks
 
-    def done(self, task: RowTask, result: Any) -> list[RowTask | Declined]:
+    def done(self, task: StorageTask, result: Any) -> list[StorageTask | Declined]:
         """Take the result of a task. What could not be stored is kept, and tried again at the next capture."""
         match task, result:
             case EncodeRows(), TaskFailed(reason):
@@ -360,17 +360,17 @@ class GenerationLog:
                 return self._stored(task, entries)
         raise AssertionError(task)
 
-    def _wait_to_store(self, segment: _Segment, rows: KeptRows) -> list[RowTask | Declined]:
+    def _wait_to_store(self, segment: _Segment, rows: KeptRows) -> list[StorageTask | Declined]:
         segment.status, segment.waiting = _Status.WAITING, (rows,)
         return [*self._store_next()]
 
-    def _refused(self, task: EncodeRows, reason: str) -> list[RowTask | Declined]:
+    def _refused(self, task: EncodeRows, reason: str) -> list[StorageTask | Declined]:
         """Decline every snapshot that needs rows which cannot be stored, because a key is not of this subtask."""
         segment = self._with_newest(task.generation)
         segment.status, segment.reason = _Status.REFUSED, reason
         return [*self._decline(segment, reason)]
 
-    def _stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[RowTask | Declined]:
+    def _stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[StorageTask | Declined]:
         """Take the stored pieces of a segment."""
         compaction = self._compaction
         if compaction is not None and isinstance(task, CompactRows) and compaction.result.last == task.last:
@@ -381,7 +381,7 @@ class GenerationLog:
             segment.status, segment.entries, segment.waiting, segment.sources = _Status.STORED, entries, (), ()
         return [*self._store_next(), *self._compact()]
 
-    def _failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
+    def _failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[StorageTask | Declined]:
         """Keep what could not be stored, and try again at the next capture. Decline the snapshots that need it."""
         self._has_failed = True
         compaction = self._compaction
@@ -419,7 +419,7 @@ class GenerationLog:
             del self._cuts[snapshot_id]
         return [Declined(snapshot_id, reason) for snapshot_id in declined]
 
-    def _store_next(self) -> list[RowTask]:
+    def _store_next(self) -> list[StorageTask]:
         """Begin to store the oldest segment that waits, merged with those behind it that no snapshot needs alone."""
         # A cut may need segments that a whole state has replaced in the list since.
         needed = [*dict.fromkeys([*chain.from_iterable(self._cuts.values()), *self._segments])]

@@ -56,7 +56,7 @@ class Task(Protocol):
         """Return the snapshot whose publication by the subtask waits for the task, or 0."""
 
 
-class StoreTask(ABC):
+class CollectorTask(ABC):
     """Work on the run's store that is of no ledger. Its result goes to the collector."""
 
     lane: ClassVar[Lane] = Lane.STORE
@@ -80,7 +80,7 @@ class StoreTask(ABC):
 
 
 #: a task of a ledger, or of a collector
-AnyTask = Task | StoreTask
+AnyTask = Task | CollectorTask
 
 
 @dataclass(frozen=True, slots=True)

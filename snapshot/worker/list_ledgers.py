@@ -18,7 +18,7 @@ from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.own_changes import OwnChange
 from cutline.snapshot.stored.part import Handle, PartKind
 from cutline.snapshot.subtask.strand import RowChange, RowsCaptured
-from cutline.snapshot.worker.generations import GenerationLog, RowTask
+from cutline.snapshot.worker.generations import GenerationLog, StorageTask
 from cutline.snapshot.worker.ledger import Declined, Listed
 
 
@@ -59,7 +59,7 @@ class ListLedger:
     def __init__(self, log: GenerationLog) -> None:
         self._log = log
 
-    def done(self, task: RowTask, result: Any) -> list[RowTask | Declined]:
+    def done(self, task: StorageTask, result: Any) -> list[StorageTask | Declined]:
         """Take the result of a task."""
         return self._log.done(task, result)
 
@@ -67,7 +67,7 @@ class ListLedger:
         """Forget a cut."""
         self._log.forget(cut)
 
-    def settled(self, published: int, below: int) -> list[RowTask]:
+    def settled(self, published: int, below: int) -> list[StorageTask]:
         """Forget the cuts of snapshots that are over. Their changes stay."""
         self._log.discard_below(below)
         return []
@@ -87,7 +87,7 @@ class RowLedger(ListLedger):
         #: first and end of the subtask's key groups; None before the first cut
         self._groups: tuple[int, int] | None = None
 
-    def captured(self, cut: int | None, change: RowChange) -> list[RowTask | Declined]:
+    def captured(self, cut: int | None, change: RowChange) -> list[StorageTask | Declined]:
         """Add the rows of a cut, or rows that leave memory between two cuts, or put migrated rows in place of all."""
         match change:
             case RowsCaptured(groups, rows):
@@ -120,7 +120,7 @@ class OwnStateLedger(ListLedger):
     def __init__(self, restored: RestoredList) -> None:
         super().__init__(restored.log(PartKind.OWN))
 
-    def captured(self, cut: int | None, change: OwnChange | None) -> list[RowTask | Declined]:
+    def captured(self, cut: int | None, change: OwnChange | None) -> list[StorageTask | Declined]:
         """Add the change of a cut."""
         assert cut is not None
         return self._log.captured_change(cut, change)

@@ -27,7 +27,7 @@ from cutline.snapshot.error_text import printable
 from cutline.snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.backend import INLINE_BYTES_MAX
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.subtask import reports
 from cutline.snapshot.subtask.events import (
     AlignmentTimedOut,
@@ -86,7 +86,7 @@ from cutline.snapshot.worker.events import (
     TurnEnded,
     UploadDeadline,
 )
-from cutline.snapshot.worker.ledger import AnyTask, Ledger, StoreTask, TaskRefused
+from cutline.snapshot.worker.ledger import AnyTask, CollectorTask, Ledger, TaskRefused
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
@@ -187,8 +187,8 @@ class WorkerMachine:
         #: whether the connected coordinator has a lower claim; messages are dropped until the next connection
         self._is_coordinator_fenced = False
         self._assembler = DeploymentAssembler()
-        #: `Deploy.hosts` of the last deployment
-        self.hosts: tuple[int, ...] = ()
+        #: `Deploy.worker_of_place` of the last deployment
+        self.worker_of_place: tuple[int, ...] = ()
         self._data = _Data()
         self._is_reported_idle = False
         #: delayed report of a lost peer, or None
@@ -278,7 +278,7 @@ class WorkerMachine:
                 self._is_coordinator_fenced = False
                 is_running = self.stage is Stage.RUNNING
                 running = self.incarnation if is_running else 0
-                self._effects.append(Register(running, is_running and self._is_replaying, self.hosts))
+                self._effects.append(Register(running, is_running and self._is_replaying, self.worker_of_place))
                 self._forget_idleness()
             case _:
                 assert_never(event)
@@ -386,7 +386,7 @@ class WorkerMachine:
         if whole is None:
             self._send(control.DeployTaken(self.number, self.incarnation))
         elif self.stage is Stage.RESTORING:
-            self.hosts = whole.hosts
+            self.worker_of_place = whole.worker_of_place
             self._effects.append(ReadParts(whole))
 
     def _ignore(self, message: control.CoordinatorMessage) -> None:
@@ -419,7 +419,7 @@ class WorkerMachine:
             collector=self._makers.collector(parts, run, self.subtasks, self._settings.request_seconds),
         )
         self.stage = Stage.RESTORED
-        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self.hosts))
+        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self.worker_of_place))
         self._send(control.WorkerRestored(self.number, self.incarnation, parts.rerouted))
 
     @property
@@ -449,7 +449,7 @@ class WorkerMachine:
             self.incarnation,
             printable(str(error)),
             isinstance(error, _PERMANENT),
-            error.culprit if isinstance(error, NodeError) else None,
+            error.failed_event if isinstance(error, NodeError) else None,
         )
         # A worker whose node raised closes the connections to its peers. The report of that worker must come first,
         # because only the first reason is shown and counted.
@@ -524,7 +524,7 @@ class WorkerMachine:
 
     def _dispatch(self, report: reports.Report, now: float, committed: list[Subtask]) -> None:
         match report:
-            case SnapshotTaken(snapshot_id):
+            case Contribution(snapshot_id):
                 if uploads := self._data.uploads.add(report, now):
                     self.deadlines.pop(UploadDeadline(snapshot_id), None)
                     self._store(uploads)
@@ -569,7 +569,7 @@ class WorkerMachine:
     def _on_performed(self, task: AnyTask, result: object, now: float) -> None:
         if isinstance(result, TaskRefused):
             self._fail(result.error, now)
-        elif not isinstance(task, StoreTask):
+        elif not isinstance(task, CollectorTask):
             self._decided(self._data.acknowledgements.done(task, result), now)
         elif self.stage is Stage.RUNNING:
             self._follow(self._data.collector.performed(task, result, now), now)

@@ -16,8 +16,8 @@ from cutline.snapshot.stored.contribution import parts_of, record_of
 from cutline.snapshot.stored.part import Handle
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker.events import PartsStored, Performed
-from cutline.snapshot.worker.ledger import AnyTask, StoreTask, TaskFailed
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.ledger import AnyTask, CollectorTask, TaskFailed
+from cutline.snapshot.worker.storage_tasks import StorageWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 
@@ -26,7 +26,7 @@ class Performer:
     """The performer of one incarnation."""
 
     store: RunStore
-    work: RowWork
+    work: StorageWork
     #: returns the seconds of `PendingUpload.at`
     now: Callable[[], float]
     #: errors that are results, because snapshots wait for an answer. Others are raised
@@ -38,13 +38,13 @@ class Performer:
             task = ended
         return ended
 
-    def step(self, task: AnyTask) -> Performed | StoreTask:
+    def step(self, task: AnyTask) -> Performed | CollectorTask:
         """Perform a task. Return its end, or the task that follows it."""
         try:
-            result = task.run(self.store) if isinstance(task, StoreTask) else self.work.perform(task)
+            result = task.run(self.store) if isinstance(task, CollectorTask) else self.work.perform(task)
         except self.failures as error:
             result = TaskFailed(printable(str(error) or repr(error)))
-        return result if isinstance(result, StoreTask) else Performed(self.work.incarnation, task, result)
+        return result if isinstance(result, CollectorTask) else Performed(self.work.incarnation, task, result)
 
     def upload(self, uploads: Sequence[PendingUpload]) -> PartsStored:
         """Store all parts of `uploads` together. All are acknowledged when all are durable, or all are declined."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 
 #: bytes that are uploaded without waiting, because writing so many bytes takes longer than creating a file
 BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -22,7 +22,7 @@ BATCH_SECONDS_MAX = 1.0
 class PendingUpload(NamedTuple):
     """Contribution of one subtask to a snapshot, before the upload."""
 
-    taken: SnapshotTaken
+    taken: Contribution
     #: time of the contribution, in seconds of the machine's `now`
     at: float
 
@@ -59,7 +59,7 @@ class UploadBatcher:
         #: {snapshot_id: batch}, while contributions are missing
         self._open: dict[int, _Batch] = {}
 
-    def add(self, taken: SnapshotTaken, now: float) -> tuple[PendingUpload, ...]:
+    def add(self, taken: Contribution, now: float) -> tuple[PendingUpload, ...]:
         """Add a contribution. Return the contributions to upload together now, or nothing while more are awaited."""
         batch = self._open.setdefault(taken.snapshot_id, _Batch())
         batch.count += 1
@@ -81,7 +81,7 @@ class UploadBatcher:
             del self._open[each]
 
 
-def _bytes_of(taken: SnapshotTaken) -> int:
+def _bytes_of(taken: Contribution) -> int:
     received = (frame for cut in taken.received.values() for frame in cut.frames)
     sent = (frame for cut in taken.sent.values() for frame in cut.frames)
     buffers = (*taken.state, *(frame.payload for frame in chain(received, sent)))

@@ -16,17 +16,17 @@ from cutline.barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgr
 from cutline.snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from cutline.snapshot.channel.stamps import Clock
 from cutline.snapshot.coordinator import control
-from cutline.snapshot.culprit import (
-    Culprit,
+from cutline.snapshot.errors import ChannelError
+from cutline.snapshot.failed_event import (
     DeadLetter,
     FailedBatch,
+    FailedEvent,
     FailedMessage,
     FailedTimer,
     IsolatedMessages,
     Suspect,
     Suspects,
 )
-from cutline.snapshot.errors import ChannelError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.stored.certificate import (
     ChannelWaves,
@@ -40,7 +40,7 @@ from cutline.snapshot.stored.certificate import (
 )
 from cutline.snapshot.stored.contribution import SnapshotTimings
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
 from cutline.snapshot.stored.part import Handle, PartKind
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
@@ -117,8 +117,8 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Subtask: _SUBTASKS,
     SubtaskRecord: _RECORDS,
     SnapshotTimings: st.builds(SnapshotTimings, _SECONDS, _SECONDS, _SECONDS),
-    IndependentRecord: st.builds(
-        IndependentRecord,
+    LocalCheckpoint: st.builds(
+        LocalCheckpoint,
         _TEXTS,
         _NUMBERS,
         _RECORDS,
@@ -138,7 +138,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     ).map(tuple),
     Clock: st.none() | st.lists(st.tuples(st.text(max_size=3), _NUMBERS), max_size=3).map(tuple),
     tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
-    Culprit | None: st.none()
+    FailedEvent | None: st.none()
     | _FAILED_MESSAGES
     | _FAILED_TIMERS
     | st.builds(FailedBatch, _CHANNELS, _NUMBERS, _NUMBERS),

@@ -43,7 +43,7 @@ from cutline.snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from cutline.snapshot.ids import claim_of_snapshot, first_snapshot_id
-from cutline.snapshot.stored.checkpoint import EMPTY, Checkpoint, records
+from cutline.snapshot.stored.claim_digest import EMPTY, ClaimDigest, records
 from cutline.snapshot.stored.history import Base, Claim, history, may_discard
 
 
@@ -78,7 +78,7 @@ class Discard(NamedTuple):
 class WriteCheckpoint(NamedTuple):
     """Copy the records that a coordinator has listed, for later starts (PROTOCOL 7.7, checkpoint)."""
 
-    checkpoint: Checkpoint
+    checkpoint: ClaimDigest
 
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class World(NamedTuple):
     cuts: tuple[Cut, ...] = ()  #: what the manifest of each snapshot says, wherever it is
     lost: tuple[Prepared, ...] = ()  #: was to be committed and had been discarded
     given_up: tuple[int, ...] = ()  #: snapshots that their coordinator counts as aborted
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[ClaimDigest, ...] = ()
 
     def cut(self, snapshot_id: int | None) -> Cut:
         """What the snapshot says; None is the beginning."""
@@ -138,7 +138,7 @@ class World(NamedTuple):
         return self.cut(max(history(self.bases, self.manifests), default=None))
 
 
-def by_list(world: World, checkpoint: Checkpoint) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
+def by_list(world: World, checkpoint: ClaimDigest) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
     """PROTOCOL 7.7: return the claims and bases that a reader of `checkpoint` finds. The real rule decides."""
     claims = {claim.number: claim for claim in world.claims}
     bases = {base.claim: base for base in world.bases}
@@ -157,7 +157,7 @@ class Model:
     fence: type[Fence] = Fence
     discards: Callable[[int, int], bool] = may_discard
     #: what a reader finds by means of a checkpoint
-    reads: Callable[[World, Checkpoint], tuple[tuple[Claim, ...], tuple[Base, ...]]] = by_list
+    reads: Callable[[World, ClaimDigest], tuple[tuple[Claim, ...], tuple[Base, ...]]] = by_list
     #: each listing may write a checkpoint, at once or at any later time, or never
     copies: bool = False
 
@@ -280,7 +280,7 @@ class Model:
             if isinstance(asked, ListHistory) and owner.bases is None:
                 listed = _update(world, index, bases=bases)
                 if self.copies:
-                    copy = Checkpoint(asked.claim, claims, bases, ())
+                    copy = ClaimDigest(asked.claim, claims, bases, ())
                     listed = _leave_behind(listed, (WriteCheckpoint(copy),))
                 yield f"{who}: lists bases", listed
             elif isinstance(asked, ListClaims):

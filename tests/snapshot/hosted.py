@@ -20,10 +20,11 @@ from cutline.snapshot.channel.output_buffer import Spill
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.declarations import AlignmentWish
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import MarkerArrived, Started
@@ -114,9 +115,9 @@ class Hosted:
         return self.carry(source, target)
 
 
-def taken(machine: SubtaskMachine) -> list[SnapshotTaken]:
+def taken(machine: SubtaskMachine) -> list[Contribution]:
     """The snapshots that a machine hands out now."""
-    return [report for report in machine.take_reports() if isinstance(report, SnapshotTaken)]
+    return [report for report in machine.take_reports() if isinstance(report, Contribution)]
 
 
 def only(reports: list[Report], kind: type) -> Any:
@@ -131,7 +132,7 @@ def changes_of(reports: list[Report], kind: type) -> list[Any]:
     return [change for change in changes if isinstance(change, kind)]
 
 
-def state_of(snapshot: SnapshotTaken) -> NodeState:
+def state_of(snapshot: Contribution) -> NodeState:
     """What a machine recorded of its node."""
     return NodeState.decode(b"".join(snapshot.state), CODEC)
 

@@ -15,7 +15,7 @@ from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.declarations import Key
 from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from cutline.snapshot.stored.certificate import OwnStateKind, SubtaskRecord, SubtaskStatus, problems
-from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
+from cutline.snapshot.stored.contribution import Contribution, parts_of, record_of
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle, decode_part
 from cutline.snapshot.stored.topology_record import record_of_topology
@@ -109,7 +109,7 @@ def records(
     for subtask in topology.subtasks:
         of = {each: flights.get((each.source.index, each.target.index), Flight()) for each in topology.channels}
         of |= {each: Flight() for each in topology.channels if each.source.node == "B"}
-        taken = SnapshotTaken(
+        taken = Contribution(
             sample.SNAPSHOT_ID,
             subtask,
             sample.state(None),

@@ -10,7 +10,7 @@ from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.fence_answers import perform
 from cutline.snapshot.coordinator.fence_events import RestoreFrom
-from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, RunSettings
 from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy, SnapshotRequest
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.ids import ChannelId, Subtask
@@ -86,7 +86,7 @@ class Led:
 
     def __post_init__(self) -> None:
         fence = Fence(self.owner, self.instance, self.restore_from)
-        self.coordinator = Coordinator(
+        self.coordinator = CoordinatorMachine(
             self.settings, fence, cut_start_of, completion_of, launch=self.launch, epoch_offset=1000.0
         )
         self.effects: list[events.Effect] = []

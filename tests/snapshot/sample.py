@@ -15,7 +15,7 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
-from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings, parts_of, record_of
+from cutline.snapshot.stored.contribution import Contribution, SnapshotTimings, parts_of, record_of
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.stored.part import Part, PartKind, _part, encode_frames
@@ -66,14 +66,14 @@ def state(value: object) -> tuple[Buffer, ...]:
     return NodeState(value, None, [], 0.0, [], False, False, [], {}).encode(CODEC)
 
 
-def taken() -> list[SnapshotTaken]:
+def taken() -> list[Contribution]:
     """PQ: 2 processed, marker behind 5, 8 sent. QP: 1 processed, 2 sent, the second is the end."""
     pq_received = ReceivedCut(2, 5, (values(3, "three"), tuples(4, (4, "four"), (5, "five"))))
     pq_sent = SentCut(8, 5, (batch(6, 2), values(8, {"eight": 8})))
     qp_received, qp_sent = ReceivedCut(1, 2, (control_frame(2, StreamEnd()),)), SentCut(2, 2, ())
     return [
-        SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, SUBTASK_STATUS, TIMINGS),
-        SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, SUBTASK_STATUS, TIMINGS),
+        Contribution(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, SUBTASK_STATUS, TIMINGS),
+        Contribution(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, SUBTASK_STATUS, TIMINGS),
     ]
 
 

@@ -10,7 +10,7 @@ from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.coordinator.completion import Acknowledged
 from cutline.snapshot.coordinator.cut_start import StartAtOnce
 from cutline.snapshot.coordinator.fence import Fence
-from cutline.snapshot.coordinator.machine import Coordinator
+from cutline.snapshot.coordinator.machine import CoordinatorMachine
 from cutline.snapshot.modes.clocks.negotiated_start import NegotiatedStart
 from cutline.snapshot.modes.records.composition import Composition
 from cutline.snapshot.modes.records.each_alone import EachAlone
@@ -36,7 +36,7 @@ def test_a_row_becomes_objects(mode: Mode | None, cut_start: type, completion: t
     """Of the coordinator: how its cuts start, and how its snapshots become whole."""
     settings = replace(SETTINGS, topology=replace(SETTINGS.topology, mode=mode))
     fence = Fence("owner", "instance", "latest")
-    coordinator = Coordinator(settings, fence, cut_start_of, completion_of, launch="", epoch_offset=0.0)
+    coordinator = CoordinatorMachine(settings, fence, cut_start_of, completion_of, launch="", epoch_offset=0.0)
     assert type(coordinator.completion) is completion
     assert type(cut_start_of(settings.topology)) is cut_start
     is_timed = coordinator.table.policy.interval is not None

@@ -11,8 +11,9 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from cutline.snapshot.keyed.cold_tier import ColdLimits, ColdTier
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
 from cutline.snapshot.keyed.row_store import RowStore, Writer
+from cutline.snapshot.keyed.tier import Tier
 from cutline.state_backends.rocksdb import Database, RocksDBMemory
 from cutline.state_backends.writer_thread import WriterThread
 from tests.run_size import scaled

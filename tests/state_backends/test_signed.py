@@ -18,7 +18,7 @@ from cutline import FileSystemBackend, MemoryBackend, StateBackend
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.stored import signed
-from cutline.snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
+from cutline.snapshot.stored.claim_digest import CLAIMS_PER_CHECKPOINT
 from cutline.snapshot.stored.contribution import parts_of, record_of
 from cutline.snapshot.stored.history import Base, Claim
 from cutline.snapshot.stored.manifest import Aborted, Manifest

@@ -12,7 +12,7 @@ from cutline import FileSystemBackend, ObjectStoreBackend
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored import layout
-from cutline.snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
+from cutline.snapshot.stored.claim_digest import CLAIMS_PER_CHECKPOINT
 from cutline.snapshot.stored.history import Base, Claim
 from cutline.snapshot.stored.manifest import Aborted
 from cutline.snapshot.stored.part import Handle, own_part, rows_part, state_part, steps_part

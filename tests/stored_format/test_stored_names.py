@@ -33,7 +33,7 @@ from cutline.snapshot.stored.certificate import (
     SentEntry,
     StepBase,
 )
-from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.claim_digest import ClaimDigest
 from cutline.snapshot.stored.history import Base, Claim
 from cutline.snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
 from cutline.snapshot.stored.node_state import NodeState
@@ -231,7 +231,7 @@ def test_claims_bases_and_headers() -> None:
     run.write_checkpoint(9, run.bases())
     data = backend.get("run/checkpoints/00000009")
     assert (data[:4], msgpack.unpackb(data[30:])) == (b"CLCK", [9, [[2, "owner", "life"]], [[2, 1_000_007]], []])
-    assert run.read_checkpoint(9) == Checkpoint(9, (Claim(2, "owner", "life"),), (Base(2, 1_000_007),), ())
+    assert run.read_checkpoint(9) == ClaimDigest(9, (Claim(2, "owner", "life"),), (Base(2, 1_000_007),), ())
     data = b"".join(part.state_part("run", 7, 7_000_042, Subtask("count", 1), [b"body"]).buffers)
     origin = ["run", 7, 7_000_042, ["count", 1]]
     assert msgpack.unpackb(data[34:-4]) == [0, *origin, None]

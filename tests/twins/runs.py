@@ -18,7 +18,8 @@ import pytest
 
 from cutline import ChannelLogs, Deltas, Graph, InputLogging, MonoidClocks, Node, PersistentState
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.plan.declarations import AlignmentWish
 from cutline.snapshot.plan.modes import MARKERS, ModeWish
 from cutline.snapshot.subtask.environment import SubtaskEnvironment

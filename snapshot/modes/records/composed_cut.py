@@ -13,12 +13,12 @@ from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.cut_plan import ChannelState, CutPlan
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.part import Handle
 
 
-def plan_cut(run: str, topology: Topology, base: Manifest | None, records: Sequence[IndependentRecord]) -> CutPlan:
+def plan_cut(run: str, topology: Topology, base: Manifest | None, records: Sequence[LocalCheckpoint]) -> CutPlan:
     """Plan the cut of the newest records.
 
     Parameters
@@ -28,7 +28,7 @@ def plan_cut(run: str, topology: Topology, base: Manifest | None, records: Seque
     base : Manifest or None
         Snapshot with which the incarnation of the records began, or None for a fresh start. A fork begins with that of
         another run.
-    records : sequence of IndependentRecord
+    records : sequence of LocalCheckpoint
         The newest record of each subtask that has one. A subtask without one is as in `base`.
 
     Raises
@@ -55,7 +55,7 @@ def plan_cut(run: str, topology: Topology, base: Manifest | None, records: Seque
     )
 
 
-def _parts(restored: Iterable[SubtaskRecord], records: Iterable[IndependentRecord]) -> dict[ChannelId, list[Handle]]:
+def _parts(restored: Iterable[SubtaskRecord], records: Iterable[LocalCheckpoint]) -> dict[ChannelId, list[Handle]]:
     """Return all parts with messages, by channel."""
     handles = [handle for record in restored for handle in record.handles]
     handles += [handle for each in records for handle in each.log]

@@ -37,12 +37,12 @@ from cutline.snapshot.coordinator.run_state import Phase
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.records.composed_cut import plan_cut
-from cutline.snapshot.modes.records.record_tracker import RecordTracker
+from cutline.snapshot.modes.records.record_tracker import LocalCheckpointTracker
 from cutline.snapshot.modes.records.records_status import records_status
 from cutline.snapshot.modes.records.recovery_report import report_of
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
 from cutline.snapshot.stored.manifest import Manifest
 
 
@@ -63,7 +63,7 @@ class Composition:
         self._deployment = parts.deployment
         self._fence = parts.fence
         self._registry = parts.registry
-        self._records = RecordTracker(parts.settings.topology, parts.workers, parts.registry, parts.outbox)
+        self._records = LocalCheckpointTracker(parts.settings.topology, parts.workers, parts.registry, parts.outbox)
         #: id of the snapshot whose cut was made last of records, or 0
         self._composed_id = 0
         #: whether replaced records are being removed
@@ -153,7 +153,7 @@ class Composition:
         """Whether a cut is being made of records."""
         return self._composed_id in self._table.pending
 
-    def _compose(self, records: tuple[IndependentRecord, ...], initiator: Initiator | None) -> Unusable | None:
+    def _compose(self, records: tuple[LocalCheckpoint, ...], initiator: Initiator | None) -> Unusable | None:
         """Let the cut of records be stored. `initiator` is None for the newest snapshot that is pending."""
         base = self._deployment.base_of_incarnation
         try:

@@ -9,7 +9,7 @@ from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.modes.records import record_writer
 from cutline.snapshot.modes.records.record_tasks import RecordTask, WriteRecord
-from cutline.snapshot.modes.records.record_writer import RecordWriter
+from cutline.snapshot.modes.records.record_writer import LocalCheckpointWriter
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.events import RecordRequested, RecordStored, RequestAnswered, SnapshotPublished
@@ -24,12 +24,12 @@ from cutline.snapshot.worker.events import (
     SendToCoordinator,
     StoreParts,
 )
-from cutline.snapshot.worker.ledger import StoreTask, TaskFailed
+from cutline.snapshot.worker.ledger import CollectorTask, TaskFailed
 from cutline.snapshot.worker.restored_parts import RestoredParts
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 
-class RecordCollector:
+class LocalCheckpointCollector:
     """The records of one worker in one incarnation.
 
     Parameters
@@ -59,7 +59,7 @@ class RecordCollector:
             recorded |= restored.processed
             recorded |= {channel: frames[-1].last for channel, frames in restored.frames.items() if frames}
         is_complete = all(each.state is not None and each.state.run == run for each in parts.deploy.subtasks)
-        self._writer = RecordWriter(run, self._incarnation, channels, recorded, is_complete=is_complete)
+        self._writer = LocalCheckpointWriter(run, self._incarnation, channels, recorded, is_complete=is_complete)
 
     # ---------------------------------------------------------------- captures
 
@@ -127,7 +127,7 @@ class RecordCollector:
                     yield SendToCoordinator((message,))
         yield from self._decide(decisions, now)
 
-    def performed(self, task: StoreTask, result: object, now: float) -> Decisions:
+    def performed(self, task: CollectorTask, result: object, now: float) -> Decisions:
         """Take what has become of a write, and of the check after it."""
         assert isinstance(task, RecordTask)
         decisions, subtask, number = record_writer.Decisions(), task.subtask, task.record.number

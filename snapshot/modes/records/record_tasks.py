@@ -10,17 +10,17 @@ from typing import ClassVar
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
-from cutline.snapshot.stored.record_files import RecordFiles
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.worker.ledger import StoreTask
+from cutline.snapshot.worker.ledger import CollectorTask
 
 
 @dataclass(frozen=True, slots=True)
-class RecordTask(StoreTask):
+class RecordTask(CollectorTask):
     """Work on a record."""
 
-    record: IndependentRecord
+    record: LocalCheckpoint
     #: number of the claim that is checked after the write
     next_claim: int
 
@@ -42,7 +42,7 @@ class WriteRecord(RecordTask):
 
     def run(self, store: RunStore) -> CheckNextClaim:
         """Store the record, and return the check that follows."""
-        RecordFiles(store).write(self.record)
+        LocalCheckpointFiles(store).write(self.record)
         return CheckNextClaim(self.record, self.next_claim)
 
 

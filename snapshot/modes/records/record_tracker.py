@@ -14,15 +14,15 @@ from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.modes.records.recovery_report import checkpoints
 from cutline.snapshot.plan.topology import Topology
-from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
 from cutline.snapshot.stored.layout import record_path
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint, SourceProgress, first_record_number
 from cutline.snapshot.stored.manifest import Manifest
 
 #: (channel, number) pairs
 Numbers = tuple[tuple[ChannelId, int], ...]
 
 
-class RecordTracker:
+class LocalCheckpointTracker:
     """The records that one coordinator instance knows.
 
     Parameters
@@ -38,7 +38,7 @@ class RecordTracker:
         self, topology: Topology, placement: Mapping[Subtask, int], registry: WorkerRegistry, outbox: Outbox
     ) -> None:
         #: {subtask: its newest record in the present incarnation}
-        self.newest: dict[Subtask, IndependentRecord] = {}
+        self.newest: dict[Subtask, LocalCheckpoint] = {}
         #: newest snapshot with the report of a recovery that was read or published, or None
         self.recovery: Manifest | None = None
         #: {subtask: monotonic seconds at which its newest record was announced}
@@ -60,7 +60,7 @@ class RecordTracker:
         #: whether some subtask has had no record in this incarnation
         self._is_first_round = True
         #: records of this incarnation that newer ones have replaced
-        self._replaced: list[IndependentRecord] = []
+        self._replaced: list[LocalCheckpoint] = []
 
     @property
     def subtasks(self) -> tuple[Subtask, ...]:
@@ -104,7 +104,7 @@ class RecordTracker:
         self.failures[subtask] = self.failures.get(subtask, 0) + 1
         return self.failures[subtask]
 
-    def take(self, record: IndependentRecord, seconds: float) -> None:
+    def take(self, record: LocalCheckpoint, seconds: float) -> None:
         """Take an announced record, which took `seconds` from its capture."""
         before = self.newest.get(record.subtask)
         if before is None or before.number < record.number:
@@ -178,7 +178,7 @@ class RecordTracker:
     def _has_all(self) -> bool:
         return len(self.newest) == len(self._topology.subtasks)
 
-    def _pass_on(self, subtask: Subtask, sent: Numbers, processed: Numbers, checkpoint: Checkpoint) -> None:
+    def _pass_on(self, subtask: Subtask, sent: Numbers, processed: Numbers, checkpoint: SourceProgress) -> None:
         message = NeighbourRecorded(self._registry.incarnation, sent, processed, checkpoint)
         ends = [end for channel, _ in (*sent, *processed) for end in channel if end != subtask]
         for worker in dict.fromkeys(self._placement[end] for end in ends):

@@ -17,7 +17,7 @@ from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, fir
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.cut_plan import with_messages
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint, SourceProgress, first_record_number
 from cutline.snapshot.stored.part import Handle, PartKind
 
 
@@ -38,9 +38,9 @@ class _Subtask:
     #: number of the record that is on its way, or 0
     number: int = 0
     #: record that is on its way, from the time its parts are stored
-    pending: IndependentRecord | None = None
+    pending: LocalCheckpoint | None = None
     #: record that was written last, and that no coordinator has fenced; None before the first
-    newest: IndependentRecord | None = None
+    newest: LocalCheckpoint | None = None
     #: monotonic seconds of the last capture, and seconds that the newest record took from there
     captured_at: float = 0.0
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class _Subtask:
     requested: int = 0
     captured_for: int = 0
     #: positions of the source at the last capture
-    progress: Checkpoint = ()
+    progress: SourceProgress = ()
     #: whether the last record could not be stored
     has_failed: bool = False
     #: whether the next record is captured as soon as this one is over
@@ -62,7 +62,7 @@ class Points:
     """Recorded numbers of a sender: the last message of an output, and the checkpoint, of each record."""
 
     sent: int
-    checkpoint: Checkpoint
+    checkpoint: SourceProgress
 
 
 @dataclass(slots=True)
@@ -70,13 +70,13 @@ class Decisions:
     """What the worker does next, each in order."""
 
     #: records to write
-    write: list[IndependentRecord] = field(default_factory=list)
+    write: list[LocalCheckpoint] = field(default_factory=list)
     #: (subtask, senders) of captured records that wait until these senders have recorded more
     awaits: list[tuple[Subtask, tuple[Subtask, ...]]] = field(default_factory=list)
     #: claims that were found behind records
     fenced: list[Claim] = field(default_factory=list)
     #: records that are stored, to be announced to the coordinator, and seconds since their captures
-    announce: list[tuple[IndependentRecord, float]] = field(default_factory=list)
+    announce: list[tuple[LocalCheckpoint, float]] = field(default_factory=list)
     #: subtasks whose newest record is stored for good, so that it holds their messages
     stored: list[Subtask] = field(default_factory=list)
     #: (subtask, number) of records whose output is to be committed
@@ -87,7 +87,7 @@ class Decisions:
     due: list[Subtask] = field(default_factory=list)
 
 
-class RecordWriter:
+class LocalCheckpointWriter:
     """The records of the subtasks of one worker in one incarnation.
 
     Parameters
@@ -131,7 +131,7 @@ class RecordWriter:
         """Number of the claim that fences what is written now."""
         return self._claim + 1
 
-    def newest(self) -> list[tuple[IndependentRecord, float]]:
+    def newest(self) -> list[tuple[LocalCheckpoint, float]]:
         """Return the records that were announced, with the seconds that they took, for a new coordinator."""
         return [(each.newest, each.seconds) for each in self._subtasks.values() if each.newest is not None]
 
@@ -170,7 +170,7 @@ class RecordWriter:
         at = self._subtasks[subtask]
         return at.stage is _Stage.IDLE and not at.has_failed
 
-    def captured(self, subtask: Subtask, progress: Checkpoint) -> None:
+    def captured(self, subtask: Subtask, progress: SourceProgress) -> None:
         """Note the positions of a source at the capture."""
         self._subtasks[subtask].progress = progress
 
@@ -200,7 +200,7 @@ class RecordWriter:
         messages = [handle for handle in record.handles if handle.kind is PartKind.SENT]
         log = self._needed((*at.log, *messages))
         own = with_messages(record, {}, record.incarnation)
-        at.pending = IndependentRecord(self._run, number, own, log, (), at.captured_for)
+        at.pending = LocalCheckpoint(self._run, number, own, log, (), at.captured_for)
         at.stage = _Stage.AWAITING
         self._write_if_possible(at, decisions)
         if at.stage is _Stage.AWAITING:
@@ -253,7 +253,7 @@ class RecordWriter:
         self,
         sent: Iterable[tuple[ChannelId, int]],
         processed: Iterable[tuple[ChannelId, int]],
-        checkpoint: Checkpoint,
+        checkpoint: SourceProgress,
         decisions: Decisions,
     ) -> None:
         """Take the numbers of another subtask's record. Write what waited for it (PROTOCOL 14.2, receivers wait)."""
@@ -282,7 +282,7 @@ class RecordWriter:
         at.stage = _Stage.WRITING
         decisions.write.append(record)
 
-    def _act(self, at: _Subtask, record: IndependentRecord, decisions: Decisions) -> None:
+    def _act(self, at: _Subtask, record: LocalCheckpoint, decisions: Decisions) -> None:
         """Announce a record, and let its output be committed, because no restore knows less than the record."""
         at.stage, at.number, at.pending, at.newest = _Stage.IDLE, 0, None, record
         at.has_failed = False
@@ -299,7 +299,7 @@ class RecordWriter:
         needed = [each for each in parts if each.channel and each.last > self._receivers.get(each.channel, 0)]
         return tuple(sorted(needed, key=lambda each: (str(each.channel), each.first)))
 
-    def _checkpoint(self, record: IndependentRecord, progress: Checkpoint) -> Checkpoint:
+    def _checkpoint(self, record: LocalCheckpoint, progress: SourceProgress) -> SourceProgress:
         """Return the componentwise maximum of what the subtask has processed of each source, at least."""
         newest = self._subtasks[record.subtask].newest
         found = {**dict(() if newest is None else newest.checkpoint), **dict(progress)}

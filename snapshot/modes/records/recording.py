@@ -7,14 +7,14 @@ from cutline.snapshot.channel.channel_sender import ChannelSender
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.node import Node, Source
 from cutline.snapshot.replayable_source import ReplayableSource
-from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
-from cutline.snapshot.stored.independent_record import Checkpoint
+from cutline.snapshot.stored.contribution import Contribution, SnapshotTimings
+from cutline.snapshot.stored.local_checkpoint import SourceProgress
 from cutline.snapshot.subtask.core import SubtaskCore
 from cutline.snapshot.subtask.recording import Capture
 from cutline.snapshot.subtask.reports import RecordTaken
 
 
-class IndependentRecording:
+class LocalCheckpointing:
     """Capture the channel ends of one subtask for its records. At most one record is being stored at a time.
 
     Parameters
@@ -40,7 +40,7 @@ class IndependentRecording:
         received = {end.channel: ReceivedCut(end.processed, end.processed, (), end.waves_left) for end in ends}
         sent = {channel: self._sent(channel, output) for channel, output in core.outputs.items()}
         timings = SnapshotTimings(0.0, stopwatch() - began, 0.0)
-        taken = SnapshotTaken(number, core.subtask, state, received, sent, status, timings)
+        taken = Contribution(number, core.subtask, state, received, sent, status, timings)
         return RecordTaken(taken, _progress(core.node, taken))
 
     def stored(self) -> None:
@@ -55,7 +55,7 @@ class IndependentRecording:
         return SentCut(sent, frames[0].first - 1 if frames else sent, frames)
 
 
-def _progress(node: Node, taken: SnapshotTaken) -> Checkpoint:
+def _progress(node: Node, taken: Contribution) -> SourceProgress:
     """Return {partition: offset} of a source as pairs: its integer offsets, or the number of messages that it has sent.
 
     Empty for a node that is no source.

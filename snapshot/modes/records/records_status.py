@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.modes.records.record_tracker import RecordTracker
-from cutline.snapshot.stored.independent_record import first_record_number
+from cutline.snapshot.modes.records.record_tracker import LocalCheckpointTracker
+from cutline.snapshot.stored.local_checkpoint import first_record_number
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.recovery_report import RECOVERY_REPORT
 
 
-def records_status(records: RecordTracker, recovery: Manifest | None, now: float) -> dict[str, Any]:
+def records_status(records: LocalCheckpointTracker, recovery: Manifest | None, now: float) -> dict[str, Any]:
     """Return, by node, what its subtasks have recorded, how long that took, and the nodes that it waits for.
 
     Parameters
     ----------
-    records : RecordTracker
+    records : LocalCheckpointTracker
     recovery : Manifest or None
         The snapshot that the last restore made of records.
     now : float

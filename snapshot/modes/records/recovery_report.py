@@ -6,12 +6,18 @@ from collections.abc import Iterable
 
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.cut_plan import CutPlan
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
 from cutline.snapshot.stored.manifest import Manifest
-from cutline.snapshot.stored.recovery_report import Checkpoint, RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
+from cutline.snapshot.stored.recovery_report import (
+    RecoveryReport,
+    Relation,
+    ReplayedLog,
+    SourceProgress,
+    SubtaskRecovery,
+)
 
 
-def compare(one: Checkpoint, other: Checkpoint) -> Relation:
+def compare(one: SourceProgress, other: SourceProgress) -> Relation:
     """Return how a checkpoint lies to another one, componentwise. A partition that is not named is at its begin."""
     left, right = dict(one), dict(other)
     at = [(left.get(each), right.get(each)) for each in {**left, **right}]
@@ -22,13 +28,13 @@ def compare(one: Checkpoint, other: Checkpoint) -> Relation:
     return Relation.BEHIND if is_less else Relation.AHEAD if is_more else Relation.EQUAL
 
 
-def _relation(own: Checkpoint, sender: Checkpoint) -> Relation:
+def _relation(own: SourceProgress, sender: SourceProgress) -> Relation:
     """Compare with a sender in what the sender has, because other senders may have other sources."""
     partitions = dict(sender)
     return compare(tuple(each for each in own if each[0] in partitions), sender)
 
 
-def checkpoints(base: Manifest | None, records: Iterable[IndependentRecord]) -> dict[Subtask, Checkpoint]:
+def checkpoints(base: Manifest | None, records: Iterable[LocalCheckpoint]) -> dict[Subtask, SourceProgress]:
     """Return the checkpoint of each subtask: the highest of its newest record and of the snapshot they began with.
 
     A record knows only what the subtask has processed since.
@@ -41,7 +47,7 @@ def checkpoints(base: Manifest | None, records: Iterable[IndependentRecord]) -> 
     return {subtask: tuple(sorted(offsets.items())) for subtask, offsets in found.items()}
 
 
-def report_of(plan: CutPlan, base: Manifest | None, records: Iterable[IndependentRecord]) -> RecoveryReport:
+def report_of(plan: CutPlan, base: Manifest | None, records: Iterable[LocalCheckpoint]) -> RecoveryReport:
     """Report what a restore of a cut does.
 
     Parameters
@@ -49,7 +55,7 @@ def report_of(plan: CutPlan, base: Manifest | None, records: Iterable[Independen
     plan : CutPlan
     base : Manifest or None
         Snapshot with which the incarnation of the records began.
-    records : iterable of IndependentRecord
+    records : iterable of LocalCheckpoint
         The newest records.
     """
     known = checkpoints(base, records)

@@ -9,8 +9,8 @@ from cutline.snapshot.coordinator.cut_start import CutStart
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.modes.records.composition import Composition
 from cutline.snapshot.modes.records.each_alone import EachAlone
-from cutline.snapshot.modes.records.record_collector import RecordCollector
-from cutline.snapshot.modes.records.recording import IndependentRecording
+from cutline.snapshot.modes.records.record_collector import LocalCheckpointCollector
+from cutline.snapshot.modes.records.recording import LocalCheckpointing
 from cutline.snapshot.modes.room import Room
 from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.subtask.components import SubtaskComponents
@@ -26,12 +26,12 @@ class Records(Room):
         """Let the subtask record itself."""
         row = made.core.topology.row
         if row.is_alone:
-            made.recording = IndependentRecording(made.core, row.record_seconds)
+            made.recording = LocalCheckpointing(made.core, row.record_seconds)
 
     def collector(self, parts: RestoredParts, run: str, machines: Mapping[Subtask, SubtaskMachine]) -> Collector | None:
         """Return who writes the records of a deployment."""
         is_alone = any(machine.components.recording is not None for machine in machines.values())
-        return RecordCollector(parts, run, machines) if is_alone else None
+        return LocalCheckpointCollector(parts, run, machines) if is_alone else None
 
     def cut_start(self, topology: Topology) -> CutStart | None:
         """Return the start of cuts that no marker makes."""

@@ -8,7 +8,7 @@ from cutline.snapshot.stored.list_rules import StepBase
 from cutline.snapshot.stored.own_changes import OwnChange
 from cutline.snapshot.stored.part import PartKind
 from cutline.snapshot.subtask.strand import StepCaptured
-from cutline.snapshot.worker.generations import RowTask
+from cutline.snapshot.worker.generations import StorageTask
 from cutline.snapshot.worker.ledger import Declined, Listed
 from cutline.snapshot.worker.list_ledgers import ListLedger, RestoredList, handles_of
 
@@ -36,7 +36,7 @@ class StepLedger(ListLedger):
         #: {snapshot_id: the step that its cut has ended} of snapshots that are not over
         self._steps: dict[int, _CutStep] = {}
 
-    def captured(self, cut: int | None, change: StepCaptured) -> list[RowTask | Declined]:
+    def captured(self, cut: int | None, change: StepCaptured) -> list[StorageTask | Declined]:
         """Add the step that a cut has ended."""
         assert cut is not None
         decisions = self._log.captured_change(cut, change.step)
@@ -55,7 +55,7 @@ class StepLedger(ListLedger):
         sent, processed = step.captured.sent, step.captured.processed
         return {"base": StepBase(cut, self._incarnation, step.generation, sent, processed)}
 
-    def settled(self, published: int, below: int) -> list[RowTask]:
+    def settled(self, published: int, below: int) -> list[StorageTask]:
         """Drop the steps before a published snapshot that has the state of all subtasks."""
         step = self._steps.get(published)
         if step is not None and step.captured.is_base:

@@ -11,7 +11,7 @@ from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.stored.list_rules import LocalVersion
 from cutline.snapshot.subtask.strand import Strand, VersionBegun
 from cutline.snapshot.worker.ledger import Declined, Lane, Listed, TaskFailed
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class AwaitVersion:
     strand: ClassVar[Strand] = Strand.VERSIONS
     publishes: ClassVar[int] = 0
 
-    def perform(self, work: RowWork) -> LocalVersion | TaskFailed:
+    def perform(self, work: StorageWork) -> LocalVersion | TaskFailed:
         """Wait, and let others run meanwhile."""
         version = self.version
         try:

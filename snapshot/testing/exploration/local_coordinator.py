@@ -26,7 +26,7 @@ from cutline.snapshot.testing.exploration.cut_check import check_cut, check_inva
 from cutline.snapshot.testing.exploration.fingerprint import fingerprint
 from cutline.snapshot.testing.exploration.local_states import Said, View
 from cutline.snapshot.testing.exploration.node_log import LoggedCut
-from cutline.snapshot.testing.exploration.subtask_events import Contribution, SubtaskOrigin
+from cutline.snapshot.testing.exploration.subtask_events import SubtaskContribution, SubtaskOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Begun:
 class ReportReceived:
     """A subtask's report arrived."""
 
-    report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor
+    report: SubtaskContribution | control.SnapshotDeclined | control.SnapshotAskedFor
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ class LocalCoordinator:
         subtasks = self._compiled.topology.subtasks
         return [(subtasks[e.worker], e.message) for e in self._outbox.take() if isinstance(e, SendToWorker)]
 
-    def _take(self, report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor) -> None:
+    def _take(self, report: SubtaskContribution | control.SnapshotDeclined | control.SnapshotAskedFor) -> None:
         match report:
-            case Contribution():
+            case SubtaskContribution():
                 self._acknowledge(report)
             case control.SnapshotDeclined(_, snapshot_id, _, reason):
                 if snapshot_id in self._tracker.table.pending:
@@ -158,7 +158,7 @@ class LocalCoordinator:
             case _:
                 assert_never(report)
 
-    def _acknowledge(self, contribution: Contribution) -> None:
+    def _acknowledge(self, contribution: SubtaskContribution) -> None:
         snapshot_id, record = contribution.acknowledged.snapshot_id, contribution.acknowledged.record
         pending = self._tracker.table.pending.get(snapshot_id)
         if pending is None:

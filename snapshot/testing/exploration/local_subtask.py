@@ -19,7 +19,7 @@ from cutline.snapshot.coordinator import control
 from cutline.snapshot.errors import ChannelError
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
-from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
+from cutline.snapshot.stored.contribution import Contribution, parts_of, record_of
 from cutline.snapshot.stored.part import Handle, Part, decode_part
 from cutline.snapshot.subtask.acts import Status
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
@@ -34,9 +34,9 @@ from cutline.snapshot.testing.exploration.node_log import NodeLog
 from cutline.snapshot.testing.exploration.subtask_events import (
     COORDINATOR,
     Arrived,
-    Contribution,
     Handled,
     MessageReceived,
+    SubtaskContribution,
     SubtaskEvent,
     SubtaskOrigin,
     Taken,
@@ -59,7 +59,7 @@ from cutline.snapshot.worker.events import (
 )
 from cutline.snapshot.worker.machine import WorkerMachine, WorkerSettings
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 
 #: settings without an idle time, which is not explored, and with one acknowledgement for each contribution
 _SETTINGS = WorkerSettings(failure_report_seconds=0.0, batch_bytes_max=0)
@@ -86,7 +86,7 @@ class LocalSubtask:
         self._seen = seen
         self._compiled = compiled
         self._worker = WorkerMachine(0, self._make_subtask, ledgers_of, collector_of, _SETTINGS)
-        self._row_work = RowWork(run, origin.incarnation, Codec(), _put_inline, _inline)
+        self._row_work = StorageWork(run, origin.incarnation, Codec(), _put_inline, _inline)
         deploy = control.Deploy(origin.incarnation, (origin.start,), False)
         self._send(control.Welcome(1, 1))
         self._send(deploy)
@@ -196,22 +196,22 @@ class LocalSubtask:
                     pass  # links are queues of the exploration
         return said
 
-    def _acknowledgement(self, taken: SnapshotTaken) -> control.SnapshotAcknowledged:
+    def _acknowledgement(self, taken: Contribution) -> control.SnapshotAcknowledged:
         self._note_parts(taken)
         handles = [part.inline() for part in parts_of(taken, self._run, self._origin.incarnation)]
         record = record_of(taken, self._origin.incarnation, handles)
         return control.SnapshotAcknowledged(self._origin.incarnation, taken.snapshot_id, record, taken.timings)
 
-    def _modelled(self, message: control.WorkerMessage) -> Contribution | control.WorkerMessage:
+    def _modelled(self, message: control.WorkerMessage) -> SubtaskContribution | control.WorkerMessage:
         """Return the message as the explored coordinator takes it: an acknowledgement with what the subtask did."""
         if not isinstance(message, control.SnapshotAcknowledged):
             return message
         snapshot_id = message.snapshot_id
-        return Contribution(message, self.node_log.take_cut(snapshot_id), snapshot_id in self._initiated)
+        return SubtaskContribution(message, self.node_log.take_cut(snapshot_id), snapshot_id in self._initiated)
 
     # ---------------------------------------------------------------- situations
 
-    def _note_parts(self, taken: SnapshotTaken) -> None:
+    def _note_parts(self, taken: Contribution) -> None:
         drained_at = self._drained_at
         self._note(
             {

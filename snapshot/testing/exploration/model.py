@@ -33,8 +33,8 @@ from cutline.snapshot.testing.exploration.local_subtask import LocalSubtask
 from cutline.snapshot.testing.exploration.subtask_events import (
     COORDINATOR,
     Arrived,
-    Contribution,
     MessageReceived,
+    SubtaskContribution,
     SubtaskOrigin,
 )
 
@@ -306,7 +306,7 @@ class Model:
 
 def _described(item: Any) -> str:
     match item:
-        case Contribution(control.SnapshotAcknowledged(_, snapshot_id, record)):
+        case SubtaskContribution(control.SnapshotAcknowledged(_, snapshot_id, record)):
             return f"{record.subtask} acknowledges {snapshot_id}"
         case control.SnapshotDeclined(_, snapshot_id, subtask, _):
             return f"{subtask} declines {snapshot_id}"

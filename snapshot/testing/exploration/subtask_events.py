@@ -68,7 +68,7 @@ class SubtaskOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
+class SubtaskContribution:
     """A subtask's acknowledgement of a snapshot, and the logged cut against which it is checked."""
 
     acknowledged: control.SnapshotAcknowledged

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cutline.snapshot.assembly import completion_of, cut_start_of
 from cutline.snapshot.coordinator import events
-from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase, RunSettings
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, Outcome, Phase, RunSettings
 from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.simulation.connection import Connection
@@ -165,7 +165,7 @@ class Driver:
         return None if self.stage is None else self.stage.launch
 
     @property
-    def coordinator(self) -> Coordinator | None:
+    def coordinator(self) -> CoordinatorMachine | None:
         """Return the machine of the present coordinator, or None while there is none."""
         return None if self.simulated is None else self.simulated.coordinator
 

@@ -19,7 +19,7 @@ from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.errors import ChannelError
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.keyed.heap import Tier
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.node import Node, defines
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.subtask.events import MarkerArrived

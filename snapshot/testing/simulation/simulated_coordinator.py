@@ -17,12 +17,12 @@ from cutline.snapshot.coordinator.fence_events import (
     StoreEffect,
     WriteManifest,
 )
-from cutline.snapshot.coordinator.machine import Coordinator, Outcome, Phase
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, Outcome, Phase
 from cutline.snapshot.coordinator.run_state import DEPLOYED
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.stored.cut_plan import CutPlan
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.manifest import Manifest
-from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.testing.checking.verdict import CheckFailed
 from cutline.snapshot.testing.simulation.connection import Connection, WorkerEnd
 from cutline.snapshot.testing.simulation.world import World
@@ -66,7 +66,7 @@ class SimulatedCoordinator:
         Number of this instance, counted over all drivers.
     """
 
-    def __init__(self, world: World, driver: Submission, coordinator: Coordinator, number: int) -> None:
+    def __init__(self, world: World, driver: Submission, coordinator: CoordinatorMachine, number: int) -> None:
         self.coordinator = coordinator
         self.number = number
         self.driver = driver
@@ -276,7 +276,7 @@ class SimulatedCoordinator:
                 except (SnapshotCorrupt, FileNotFoundError) as error:
                     return events.RecordsUnusable(str(error))
             case events.ListRecords(claim, incarnation):
-                return events.RecordsListed(claim, RecordFiles(self._store).newest(incarnation))
+                return events.RecordsListed(claim, LocalCheckpointFiles(self._store).newest(incarnation))
             case events.StoreCut(snapshot_id, incarnation, plan):
                 return self._store_cut(snapshot_id, incarnation, plan)
             case events.RemoveRecords(paths):
@@ -295,7 +295,9 @@ class SimulatedCoordinator:
         if any(state.is_cut_inside for state in plan.channels):
             self._world.see("a log cut inside an entry")
         try:
-            return events.CutStored(snapshot_id, RecordFiles(self._store).store_cut(plan, snapshot_id, incarnation))
+            return events.CutStored(
+                snapshot_id, LocalCheckpointFiles(self._store).store_cut(plan, snapshot_id, incarnation)
+            )
         except SnapshotCorrupt as error:
             return events.CutNotStored(snapshot_id, str(error))
 

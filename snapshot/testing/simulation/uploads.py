@@ -13,7 +13,7 @@ from cutline.snapshot.keyed.versions import PendingVersion
 from cutline.snapshot.testing.simulation.scheduler import Group, Scheduler
 from cutline.snapshot.testing.simulation.totals import StoreThreads
 from cutline.snapshot.testing.steps import CheckClaim, PutRecord, Step, WorkRows
-from cutline.snapshot.worker.ledger import AnyTask, StoreTask
+from cutline.snapshot.worker.ledger import AnyTask, CollectorTask
 
 #: a task, and the incarnation that it is of
 _Work = tuple[AnyTask, int]
@@ -56,6 +56,6 @@ class Uploads(Group):
 
 
 def _step_of(task: AnyTask) -> Step:
-    if not isinstance(task, StoreTask):
+    if not isinstance(task, CollectorTask):
         return WorkRows(task.subtask, type(task).__name__)
     return CheckClaim(task.subtask, task.number) if task.only_reads else PutRecord(task.subtask, task.number)

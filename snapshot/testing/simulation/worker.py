@@ -14,10 +14,10 @@ from typing import Protocol, assert_never
 from cutline.snapshot.assembly import collector_of, ledgers_of
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.coordinator.disk_placement import placed_on
-from cutline.snapshot.coordinator.machine import Coordinator, Outcome
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, Outcome
 from cutline.snapshot.errors import CutlineError, NodeError
 from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.keyed.heap import Tier
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.stored.part import Handle, Part
 from cutline.snapshot.subtask.events import SnapshotRequested
 from cutline.snapshot.subtask.machine import SubtaskMachine
@@ -44,11 +44,11 @@ from cutline.snapshot.testing.steps import (
 from cutline.snapshot.trace_events import Kind
 from cutline.snapshot.worker import events
 from cutline.snapshot.worker.events import Stage
-from cutline.snapshot.worker.ledger import AnyTask, Lane, StoreTask
+from cutline.snapshot.worker.ledger import AnyTask, CollectorTask, Lane
 from cutline.snapshot.worker.machine import WorkerSettings
 from cutline.snapshot.worker.performer import Performer
 from cutline.snapshot.worker.restored_parts import RestoredParts, read_parts
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 
 #: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
@@ -64,7 +64,7 @@ class Employer(Protocol):
     outcome: Outcome | None
 
     @property
-    def coordinator(self) -> Coordinator | None:
+    def coordinator(self) -> CoordinatorMachine | None:
         """Return the machine of the present coordinator, or None while there is none."""
 
     def connect(self, worker: Worker) -> Connection:
@@ -303,7 +303,7 @@ class Worker(HostOwner):
                 self.leave()
             case events.RemoveVersions(kept):
                 self._disk.prune(kept)
-            case events.OpenDataPlane(hosts=hosts):
+            case events.OpenDataPlane(worker_of_place=hosts):
                 if any(place != host for place, host in enumerate(hosts)):
                     self._world.see("a subtask is where its disk is")
             case events.AdmitPeers() | events.FlushLinks() | events.ReportProgress() | events.Log():
@@ -401,7 +401,7 @@ class Worker(HostOwner):
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
         """Send an item to the channel's receiver: see `HostOwner`."""
         assert self.data.peers is not None
-        peer = self.data.peers[placed_on(self.machine.hosts, self._world.placement)[channel.target]]
+        peer = self.data.peers[placed_on(self.machine.worker_of_place, self._world.placement)[channel.target]]
         if peer.is_connected(self.incarnation):
             peer.data.hosts[channel.target].receive(channel, item)
         else:
@@ -487,7 +487,7 @@ class Worker(HostOwner):
 
     def _performer(self, incarnation: int) -> Performer:
         run, codec = self._world.run, self._world.codec
-        work = RowWork(run, incarnation, codec, self._put_rows, self._store.read_part, disk=self._disk.name)
+        work = StorageWork(run, incarnation, codec, self._put_rows, self._store.read_part, disk=self._disk.name)
         return Performer(self._store, work, lambda: self._world.now, OSError)
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
@@ -498,7 +498,7 @@ class Worker(HostOwner):
         if not isinstance(ended, events.Performed):
             self.uploads.work(ended, incarnation, self._perform_task)
         else:
-            if isinstance(task, StoreTask) and task.only_reads:
+            if isinstance(task, CollectorTask) and task.only_reads:
                 self._world.note_record(task, is_taken=ended.result is not None)
             self._performed(ended)
 

@@ -14,7 +14,7 @@ from typing import Any
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator.fence import Fence
-from cutline.snapshot.coordinator.machine import Coordinator, RunSettings
+from cutline.snapshot.coordinator.machine import CoordinatorMachine, RunSettings
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
@@ -39,7 +39,7 @@ from cutline.snapshot.testing.simulation.scheduler import Scheduler
 from cutline.snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from cutline.snapshot.testing.simulation.world_store import WorldStore
 from cutline.snapshot.trace_events import Kind
-from cutline.snapshot.worker.ledger import StoreTask
+from cutline.snapshot.worker.ledger import CollectorTask
 from cutline.snapshot.worker.machine import WorkerMachine
 
 #: How the reason begins for which a pending snapshot is aborted at the end of the run.
@@ -53,7 +53,7 @@ _VALIDATE_EVERY = 8
 class Mutation:
     """The classes of which a run consists. Mutants of these classes show that the checkers find mistakes."""
 
-    coordinator: type[Coordinator] = Coordinator
+    coordinator: type[CoordinatorMachine] = CoordinatorMachine
     fence: type[Fence] = Fence
     machine: Callable[[SubtaskComponents], SubtaskMachine] = SubtaskMachine
     #: makes a second observer of each subtask, beside the history; returns None for no such observer
@@ -193,7 +193,7 @@ class World:
         self.history.seen["refused"] += 1
         self.history_log.note(Kind.REFUSED, incarnation, text=what)
 
-    def note_record(self, record: StoreTask, *, is_taken: bool) -> None:
+    def note_record(self, record: CollectorTask, *, is_taken: bool) -> None:
         """Note that a record is stored. With `is_taken`, another claim was there behind it."""
         if is_taken:
             self.see("a record behind another claim")
@@ -298,7 +298,7 @@ class World:
             self.see("a sender's part")
         self.history_log.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
 
-    def check_settled(self, machines: Iterable[SubtaskMachine], coordinator: Coordinator) -> None:
+    def check_settled(self, machines: Iterable[SubtaskMachine], coordinator: CoordinatorMachine) -> None:
         """Check at the end of the run that no subtask records one of the newest aborted snapshots (PROTOCOL 3.4)."""
         pending = [snapshot_id for snapshot_id, reason in coordinator.aborted.newest if reason.startswith(_RUN_OVER)]
         below = min(pending, default=1 << 63)

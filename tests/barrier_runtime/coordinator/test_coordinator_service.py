@@ -28,7 +28,7 @@ from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.coordinator.control import Quit, Welcome, WorkerRegistered
 from cutline.snapshot.coordinator.events import RemovalRequested, SnapshotRequested, StageLaunched
 from cutline.snapshot.coordinator.fence import Fence
-from cutline.snapshot.coordinator.machine import Coordinator
+from cutline.snapshot.coordinator.machine import CoordinatorMachine
 from cutline.snapshot.coordinator.pending_snapshot import SnapshotRequest
 from cutline.snapshot.coordinator.retention import RemovalRequest
 from cutline.snapshot.errors import RunFailed
@@ -53,7 +53,7 @@ class OddBackend(MemoryBackend):
 def _service(
     backend: MemoryBackend, host: str = "127.0.0.1", port: int = 0, *, waits: bool = False
 ) -> CoordinatorService:
-    coordinator = Coordinator(
+    coordinator = CoordinatorMachine(
         SETTINGS, Fence("owner", "life", "latest"), cut_start_of, completion_of, launch="", epoch_offset=0.0
     )
     store = CoordinatorStore(backend, SETTINGS.run)

@@ -12,12 +12,12 @@ from cutline.barrier_runtime.progress import ModeProgress, StoreProgress
 from cutline.snapshot.coordinator.outbox import Outbox
 from cutline.snapshot.coordinator.worker_registry import WorkerRegistry
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.modes.records.record_tracker import RecordTracker
+from cutline.snapshot.modes.records.record_tracker import LocalCheckpointTracker
 from cutline.snapshot.modes.records.records_status import records_status
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.modes import ChannelLogs, InputLogging, Mode, MonoidClocks, PersistentState
 from cutline.snapshot.stored.certificate import LocalVersion, StepBase, SubtaskRecord, SubtaskStatus
-from cutline.snapshot.stored.independent_record import IndependentRecord, first_record_number
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint, first_record_number
 from cutline.snapshot.stored.part import PartKind
 from cutline.snapshot.stored.recovery_report import RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
 from tests.snapshot.listed import own, rows, whole
@@ -105,7 +105,7 @@ def test_records_are_shown_by_node() -> None:
     topology = build(recorded(0, 1), "unaligned", ChannelLogs()).topology
     registry = WorkerRegistry(1, "")
     outbox = _NoWorkers(registry, 0.0)
-    tracker = RecordTracker(topology, dict.fromkeys(topology.subtasks, 0), registry, outbox)
+    tracker = LocalCheckpointTracker(topology, dict.fromkeys(topology.subtasks, 0), registry, outbox)
     link = Subtask("link")
     state = replace(own(link, (0, 0)), kind=PartKind.STATE)
     log = replace(own(link, (1, 4)), size=30)
@@ -115,7 +115,7 @@ def test_records_are_shown_by_node() -> None:
     tracker.begin(has_snapshot=False)
     outbox.now = 7.0
     record = SubtaskRecord(link, 1, (state,), (), (), status)
-    tracker.take(IndependentRecord("run", number, record, (log,), (), 0), 0.25)
+    tracker.take(LocalCheckpoint("run", number, record, (log,), (), 0), 0.25)
     assert [tracker.fail(link), tracker.fail(link)] == [1, 2]
     tracker.note_awaiting(link, (Subtask("numbers"),), is_requested=False)
     assert records_status(tracker, None, 9.5) == {

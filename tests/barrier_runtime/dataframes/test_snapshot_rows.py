@@ -23,7 +23,7 @@ from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.certificate import ListEntry
 from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
-from tests.snapshot.mending.mended_runs import RUN, in_memory, opened, simulated
+from tests.snapshot.editing.mended_runs import RUN, in_memory, opened, simulated
 from tests.stored_format.generate import FIXTURES, FORMAT_2, Fixture
 
 _ALL = Opening(raw=False, trusted=True)

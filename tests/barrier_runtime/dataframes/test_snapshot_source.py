@@ -14,7 +14,7 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.stored.signed import SignedBackend
-from tests.snapshot.mending.mended_runs import RUN, opened, simulated
+from tests.snapshot.editing.mended_runs import RUN, opened, simulated
 from tests.stored_format.generate import FORMAT_2
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cutline import MemoryBackend, Snapshot, SnapshotEditor, Subtask
 from cutline.snapshot.channel.frame import PayloadKind
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.editing.rows import segments_of
 from cutline.snapshot.errors import Fenced, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.ids import ChannelId
-from cutline.snapshot.mending.rows import segments_of
 from cutline.snapshot.stored.history import Base, Claim
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.stored.node_state import NodeState
@@ -24,7 +24,7 @@ from cutline.snapshot.stored.signed import SignedBackend
 from cutline.state_backends.verify import verify_run
 from cutline.testing import Simulator
 from tests.snapshot import sample
-from tests.snapshot.mending.mended_runs import ITEMS, RUN, graph, in_memory, opened, outcome, simulated
+from tests.snapshot.editing.mended_runs import ITEMS, RUN, graph, in_memory, opened, outcome, simulated
 
 WORDS = ("words", "kinds")
 CHANNEL = ChannelId(Subtask("words"), Subtask("kinds", 1))
@@ -360,7 +360,7 @@ def test_an_unknown_control_frame_is_refused_by_name() -> None:
 def test_a_broken_edit_is_never_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate is checked before the manifest is written."""
     files, _ = simulated()
-    monkeypatch.setattr("cutline.snapshot.mending.mended_snapshot.renumbered", lambda frames, first: list(frames))
+    monkeypatch.setattr("cutline.snapshot.editing.mended_snapshot.renumbered", lambda frames, first: list(frames))
     editor = SnapshotEditor(opened(in_memory(files))).dropMessages(WORDS, lambda m: m[1] == 4)
     with pytest.raises(SnapshotCorrupt):
         editor.write(force=True)

@@ -16,7 +16,7 @@ from cutline.snapshot.channel.kept_memory import KEPT_BYTES_MIN, KeptMemory
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import build
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.limits import SubtaskLimits
 from cutline.snapshot.subtask.restored import FRESH, RestoredChannels
@@ -56,7 +56,7 @@ def test_a_safe_run_has_safe_states() -> None:
     machine.step(Started(), 0.0)
     machine.step(SnapshotRequested(1, (1,), 1), 0.0)
     reports = machine.take_reports()
-    assert not any(isinstance(report, SnapshotTaken) for report in reports)
+    assert not any(isinstance(report, Contribution) for report in reports)
     assert "safe=True" in repr(reports)
 
 
@@ -72,7 +72,7 @@ def test_states_are_copied_into_the_workers_memory() -> None:
         machine.restore(FRESH, 0.0)
         machine.step(Started(), 0.0)
         machine.step(SnapshotRequested(1, (1,), 1), 0.0)
-        (taken,) = (report for report in machine.take_reports() if isinstance(report, SnapshotTaken))
+        (taken,) = (report for report in machine.take_reports() if isinstance(report, Contribution))
         assert not memory.idle_bytes
         del taken, machine
     assert 2 * KEPT_BYTES_MIN <= memory.idle_bytes < 4 * KEPT_BYTES_MIN

@@ -28,7 +28,7 @@ from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.plan.validation import NAME_CHARACTERS_MAX
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.backend import StateBackend
-from cutline.snapshot.stored.contribution import SnapshotTaken, parts_of
+from cutline.snapshot.stored.contribution import Contribution, parts_of
 from cutline.snapshot.stored.part import Handle, PartKind
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker.acknowledgements import ACKNOWLEDGED_BYTES_MAX, Acknowledgements
@@ -81,7 +81,7 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.storage.close()
 
-    def upload(self, *taken: SnapshotTaken) -> None:
+    def upload(self, *taken: Contribution) -> None:
         """Have contributions stored together."""
         self.storage.upload(tuple(PendingUpload(each, clock.now()) for each in taken), INCARNATION)
 
@@ -148,14 +148,14 @@ def test_memory_for_copies_is_not_kept_in_vain(monkeypatch: pytest.MonkeyPatch) 
         host.next()
 
 
-def of_bytes(state: int, received: int) -> SnapshotTaken:
+def of_bytes(state: int, received: int) -> Contribution:
     """What a subtask took, with a state and a message of so many bytes."""
     taken = sample.taken()[0]
     cut = replace(taken.received[sample.QP], processed=1, frames=(sample.values(2, bytes(received)),))
     return replace(taken, state=(bytes(state),), received={sample.QP: cut})
 
 
-def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
+def uploaded(backend: StateBackend, taken: Contribution) -> Any:
     """What the coordinator is told of it."""
     with Host(backend) as host:
         host.upload(taken)

@@ -17,7 +17,7 @@ from cutline.snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, Deplo
 from cutline.snapshot.coordinator.deployment import Deployment
 from cutline.snapshot.coordinator.machine import Phase
 from cutline.snapshot.coordinator.recovery import fresh_start, plan_restore
-from cutline.snapshot.culprit import DeadLetter, FailedMessage, FailedTimer, IsolatedMessages, Suspects
+from cutline.snapshot.failed_event import DeadLetter, FailedMessage, FailedTimer, IsolatedMessages, Suspects
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.stored.certificate import ListEntry
 from cutline.snapshot.stored.part import Handle

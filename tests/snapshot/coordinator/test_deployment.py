@@ -10,7 +10,7 @@ import pytest
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator.machine import Outcome, Phase
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
-from cutline.snapshot.culprit import FailedMessage, Suspects
+from cutline.snapshot.failed_event import FailedMessage, Suspects
 from cutline.snapshot.ids import ChannelId
 from cutline.snapshot.stored.history import Claim
 from tests.snapshot.led import ENDED, SETTINGS, Led, of_kind, order
@@ -113,7 +113,7 @@ def test_several_reports_in_one_incarnation_are_one_failure(phase: Phase) -> Non
 
 
 def test_the_first_report_need_not_name_the_cause() -> None:
-    """The culprit's report comes behind that of its peer: the failure has its reason, and counts for its message."""
+    """A report that names the event may come second: the failure has its reason, and counts for its message."""
     failed = FailedMessage(ChannelId(P, Q), 7, b"seven")
     led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=2, delay=0.0, poisonAfter=2))).run()
     for incarnation in (1, 2):

@@ -16,7 +16,7 @@ from cutline.snapshot.coordinator.fence_events import (
     WriteBase,
 )
 from cutline.snapshot.ids import claim_of_snapshot
-from cutline.snapshot.stored.checkpoint import Checkpoint
+from cutline.snapshot.stored.claim_digest import ClaimDigest
 from cutline.snapshot.stored.history import Base, Claim, history
 from cutline.snapshot.testing.exploration.search import search
 from tests.snapshot.fence_model import Model, Owner, World, by_list
@@ -170,14 +170,14 @@ def test_no_checkpoint_hides_a_claim_or_a_base(owners: tuple[Owner, ...]) -> Non
     }
 
 
-def by_extent(world: World, checkpoint: Checkpoint) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
+def by_extent(world: World, checkpoint: ClaimDigest) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
     """Without 7.7: take the checkpoint for all that there is up to its claim."""
     claims = tuple(claim for claim in world.claims if claim.number > checkpoint.claim)
     bases = tuple(base for base in world.bases if base.claim > checkpoint.claim)
     return (*checkpoint.claims, *claims), (*checkpoint.bases, *bases)
 
 
-def by_checkpoint(world: World, checkpoint: Checkpoint) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
+def by_checkpoint(world: World, checkpoint: ClaimDigest) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
     """Without 7.7: read what the checkpoint holds, and nothing beside it."""
     return (checkpoint.claims, checkpoint.bases) if checkpoint.claim else (world.claims, world.bases)
 

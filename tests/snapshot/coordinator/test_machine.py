@@ -22,8 +22,8 @@ from cutline.snapshot.coordinator.retention import RemovalRequest
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord, first_record_number
 from cutline.snapshot.stored.layout import record_path
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint, first_record_number
 from tests.snapshot.led import BUSY, ENDED, OVER, POLICY, RUN, SETTINGS, Led, of_kind, order, record
 from tests.snapshot.sample import TOPOLOGY, P, Q
 
@@ -216,7 +216,7 @@ def test_replaced_records_are_removed_and_one_removal_is_pending() -> None:
         return [effect.paths for effect in of_kind(led.step(event), events.RemoveRecords)]
 
     def announce(number: int) -> list[tuple[str, ...]]:
-        new = IndependentRecord(RUN, first_record_number(1) + number, parts[number], (), (), 0)
+        new = LocalCheckpoint(RUN, first_record_number(1) + number, parts[number], (), (), 0)
         return removed(events.WorkerMessageReceived(0, control.RecordAnnounced(1, new, 0.1)))
 
     paths = [record_path(part.state) for part in parts]

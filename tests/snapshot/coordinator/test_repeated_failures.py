@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from cutline import Graph, NodeError
 from cutline.snapshot.coordinator.repeated_failures import Counted, Isolated, Poisoned, RepeatedFailures
-from cutline.snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
+from cutline.snapshot.failed_event import (
+    DeadLetter,
+    FailedBatch,
+    FailedMessage,
+    FailedTimer,
+    IsolatedMessages,
+    Suspects,
+)
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.topology import Topology
@@ -253,7 +260,7 @@ def test_the_end_names_what_failed() -> None:
 
 
 def test_other_failures_are_not_counted() -> None:
-    """Neither those without a culprit, nor any without a limit."""
+    """Neither those without a failed event, nor any without a limit."""
     failures = RepeatedFailures(topology(), None)
     assert {failures.count(one(5), "why") for _ in range(9)} == {None}
     assert {RepeatedFailures(topology(), 1).count(None, "why") for _ in range(9)} == {None}
@@ -270,8 +277,8 @@ def test_which_failures_count_by_the_channel() -> None:
         assert without.count(one(1), "why") is None and without.count(together, "why") is None
 
 
-def test_an_error_carries_its_culprit_across_processes() -> None:
+def test_an_error_carries_its_failed_event_across_processes() -> None:
     """Pickled as any error."""
     timer = FailedTimer(B, "k", b"k", 1.0)
     error = pickle.loads(pickle.dumps(NodeError("text", timer)))
-    assert str(error) == "text" and error.culprit == timer
+    assert str(error) == "text" and error.failed_event == timer

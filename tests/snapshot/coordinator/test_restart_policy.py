@@ -8,7 +8,7 @@ import pytest
 
 from cutline import Graph
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy, Restarts
-from cutline.snapshot.culprit import FailedMessage
+from cutline.snapshot.failed_event import FailedMessage
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.topology import Topology
@@ -61,8 +61,8 @@ def test_messages_that_may_be_set_aside_count_by_the_channel() -> None:
     """So that many subtasks may have one each; all other failures are one row. Isolating begins the row anew."""
     restarts = Restarts(RestartPolicy(maxRestarts=2, poisonAfter=3), with_dead_letters())
     other = FailedMessage(ChannelId(Subtask("b", 0), Subtask("c", 0)), 1, b"x")
-    for culprit in (failed(0, 1), failed(1, 1), failed(0, 2), failed(1, 2), other, None):
-        assert restarts.count("why", 10.0, 1010.0, culprit) is None
+    for failed_event in (failed(0, 1), failed(1, 1), failed(0, 2), failed(1, 2), other, None):
+        assert restarts.count("why", 10.0, 1010.0, failed_event) is None
     assert restarts.not_before == 10.1  # the second of its row
     assert restarts.count("why", 10.0, 1010.0, None) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
     ended = restarts.count("why", 10.0, 1010.0, failed(0, 3)) or ""
@@ -92,21 +92,21 @@ def test_without_poison_after_all_failures_are_one_row() -> None:
     assert "after 1 restarts" in (restarts.count("why", 10.0, 1010.0, failed(1)) or "")
 
 
-def test_the_culprit_of_a_failure_may_be_named_late() -> None:
+def test_the_event_of_a_failure_may_be_named_late() -> None:
     """Behind the report of a worker that lost its peer: the failure counts once, with the reason of its cause."""
     restarts = Restarts(RestartPolicy(maxRestarts=1, poisonAfter=2), with_dead_letters())
-    waits = [restarts.lacks_culprit]
+    waits = [restarts.lacks_failed_event]
     for _ in range(2):
         assert restarts.count("a peer is lost", 10.0, 1010.0) is None
-        waits.append(restarts.lacks_culprit)
+        waits.append(restarts.lacks_failed_event)
         assert restarts.blame(failed(0), "it raised", 10.0, 1010.0) is None
-        waits.append(restarts.lacks_culprit)
+        waits.append(restarts.lacks_failed_event)
     assert waits == [False, True, False, True, False]
     assert [each.reason.splitlines()[0] for each in restarts.history.newest] == ["it raised", "it raised"]
     again = Restarts(RestartPolicy(), with_dead_letters())
     assert again.count("a peer is lost", 10.0, 1010.0) is None
     again.note_published(1, ())
-    assert not again.lacks_culprit
+    assert not again.lacks_failed_event
 
 
 @pytest.mark.parametrize(

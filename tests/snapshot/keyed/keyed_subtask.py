@@ -11,15 +11,16 @@ from cutline.snapshot.channel.partitioning import groups_of
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.keyed import encoding
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
 from cutline.snapshot.keyed.keyed_states import KeyedStates
 from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.memtable import Memtable
 from cutline.snapshot.keyed.row_store import Steps
 from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable
 from cutline.snapshot.keyed.segment import Segment
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.states import Plus
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.plan.declarations import Key
 from cutline.snapshot.state import ListState, MapState, ReducingState, ValueState
 from cutline.snapshot.subtask.timers import Timers
@@ -64,7 +65,9 @@ class KeyedSubtask:
         self.timers = Timers()
         self.backpressure = BackpressureFlag()
         self.tier = make_tier()
-        owner = StateOwner(SUBTASK, self.context, CODEC, sorts=sorts, stores_rows=stores_rows, has_epochs=has_epochs)
+        owner = KeyedStateSettings(
+            SUBTASK, self.context, CODEC, sorts=sorts, stores_rows=stores_rows, has_epochs=has_epochs
+        )
         self.states = KeyedStates(
             owner, self.tier, groups_of(0, parallelism), self.timers, self.backpressure,
             parallelism=parallelism, edge_keys=edge_keys, has_timers=True, is_batched=is_batched,

@@ -1,4 +1,4 @@
-"""Encoding a generation: in chunks, without losing rows, and with the culprit named."""
+"""Encoding a generation: in chunks, without losing rows, and with the row named."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from cutline.snapshot.keyed.migration import is_stale, migrated, regrouped
 from cutline.snapshot.keyed.row_grouping import RowGrouping
 from cutline.snapshot.keyed.rows import CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment
-from cutline.snapshot.keyed.state_rules import StateOwner
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.histories import CODEC, encoded, rows_in
@@ -42,7 +42,7 @@ class NoContext:
         return (0, 0)
 
 
-OWNER = StateOwner(Subtask("count", 1), NoContext(), Codec())
+OWNER = KeyedStateSettings(Subtask("count", 1), NoContext(), Codec())
 
 
 def of(*tables: DirtyTable, now: float = 0.0) -> Segment:
@@ -106,7 +106,7 @@ def test_expiries_stay_and_expired_rows_go() -> None:
 def test_what_cannot_be_stored_is_refused(value: Any) -> None:
     """None is no value. The error names the state and the key."""
     codec = Codec(safe=True)
-    owner = StateOwner(Subtask("count", 1), NoContext(), codec)
+    owner = KeyedStateSettings(Subtask("count", 1), NoContext(), codec)
     with pytest.raises(NodeError, match=r"count\[1\]: state 'value', key 'a'"):
         migrated([of(DirtyTable(VALUE, {"a": 1}))], 2, lambda *_: value, owner)
 

@@ -7,10 +7,10 @@ from types import ModuleType
 import pytest
 
 from cutline.snapshot.keyed import row_table, states
-from cutline.snapshot.keyed.heap import RestoredRows
 from cutline.snapshot.keyed.keyed_states import KeyedStates
 from cutline.snapshot.keyed.list_table import ListTable, TimedListTable
 from cutline.snapshot.keyed.nested_table import NestedTable
+from cutline.snapshot.keyed.restored_rows import RestoredRows
 from cutline.snapshot.keyed.row_table import RowTable
 from cutline.snapshot.keyed.state_rules import StateRules
 from cutline.snapshot.keyed.table import StateTable

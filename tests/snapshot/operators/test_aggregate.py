@@ -17,7 +17,7 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.keyed.decoding import rows_of
 from cutline.snapshot.node import END, Context, End, Node, Source
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.subtask.events import SnapshotRequested
 from cutline.snapshot.subtask.strand import RowsCaptured
 from tests.snapshot.hosted import Hosted, changes_of, only, state_of
@@ -203,7 +203,7 @@ def test_a_cut_between_two_batches() -> None:
     host["feed"].step(SnapshotRequested(1, (), 1), 0.0)
     host.carry("feed", "aggregate")
     reports = host["aggregate"].take_reports()
-    snapshot = only(reports, SnapshotTaken)
+    snapshot = only(reports, Contribution)
     (captured,) = changes_of(reports, RowsCaptured)
     assert state_of(snapshot).state.to_pylist() == []
     ((keys, _, totals, _),) = rows_of(encoded(captured.rows), "groups")

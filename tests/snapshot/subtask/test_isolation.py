@@ -14,7 +14,7 @@ from cutline.snapshot.channel.frame import Frame, PayloadKind
 from cutline.snapshot.channel.message_hash import content_hashes
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.repeated_failures import Poisoned, RepeatedFailures
-from cutline.snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, IsolatedMessages, Suspects
+from cutline.snapshot.failed_event import DeadLetter, FailedBatch, FailedMessage, IsolatedMessages, Suspects
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.subtask.isolation import Isolation, Piece
 from tests.snapshot.coordinator.test_repeated_failures import B, topology

@@ -13,7 +13,7 @@ from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.node import Context, Node, Source
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.subtask.events import SnapshotRequested, Started
 from cutline.snapshot.subtask.machine import SubtaskMachine
 from cutline.snapshot.subtask.reports import Report, SnapshotFailed
@@ -78,7 +78,7 @@ def cut(host: Hosted, snapshot_id: int) -> list[Report]:
 def restored(host: Hosted, snapshot: list[Report], segments: list[Segment]) -> SubtaskMachine:
     """A new incarnation of `b`, and the node in `host.node`."""
     machine = host.machine(Subtask("b"), RestoredChannels(processed={CHANNEL: host["b"].inputs[CHANNEL].processed}))
-    machine.restore(Restored(b"".join(only(snapshot, SnapshotTaken).state), segments), 0.0)
+    machine.restore(Restored(b"".join(only(snapshot, Contribution).state), segments), 0.0)
     machine.step(Started(), 0.0)
     return machine
 
@@ -99,7 +99,7 @@ def test_a_cut_reports_the_changed_rows_ahead_of_its_snapshot() -> None:
     host = hosted(Counter())
     send(host, "x", "timer")
     reports = cut(host, 1) + cut(host, 2)
-    assert [type(report) for report in reports] == [ChangeCaptured, SnapshotTaken] * 2
+    assert [type(report) for report in reports] == [ChangeCaptured, Contribution] * 2
     first, second = only(reports[:2], ChangeCaptured), only(reports[2:], ChangeCaptured)
     assert (first.snapshot_id, first.subtask, first.change.groups) == (1, Subtask("b"), range(32_768))
     assert (second.snapshot_id, second.change.rows) == (2, None)
@@ -177,7 +177,7 @@ def test_timers_of_no_key_stay_in_the_state_part() -> None:
     host = hosted(Unkeyed())
     send(host, "x")
     reports = cut(host, 1)
-    assert state_of(only(reports, SnapshotTaken)).timers == [(3.0, None)]
+    assert state_of(only(reports, Contribution)).timers == [(3.0, None)]
     assert [table.rows for table in changes_of(reports, RowsCaptured)[0].rows.tables] == [{"x": {4.0: True}}]
     assert host["b"].run(9.0, 10) == 2
 

@@ -10,7 +10,7 @@ from cutline.snapshot.channel.frame import Marker
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import Context, Node
-from cutline.snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
+from cutline.snapshot.stored.contribution import Contribution, SnapshotTimings
 from cutline.snapshot.subtask.events import AlignmentTimedOut, MarkerArrived, MinSnapshotIdRaised
 from tests.snapshot.hosted import Hosted, taken
 
@@ -50,7 +50,7 @@ def arrive(found: Hosted, source: str, *, aligned: bool) -> None:
     found["slow"].step(MarkerArrived(ChannelId(Subtask(source), Subtask("slow")), Marker(1, 1, 0, aligned)), 0.0)
 
 
-def of_slow(found: Hosted) -> SnapshotTaken:
+def of_slow(found: Hosted) -> Contribution:
     """What the slow one hands out."""
     (snapshot,) = taken(found["slow"])
     return snapshot

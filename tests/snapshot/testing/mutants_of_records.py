@@ -11,17 +11,17 @@ from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.coordinator import events
 from cutline.snapshot.coordinator.deployment import Deployment
 from cutline.snapshot.modes.records.composition import Composition
-from cutline.snapshot.modes.records.record_tracker import RecordTracker
-from cutline.snapshot.modes.records.record_writer import Decisions, RecordWriter, _Subtask
-from cutline.snapshot.modes.records.recording import IndependentRecording
+from cutline.snapshot.modes.records.record_tracker import LocalCheckpointTracker
+from cutline.snapshot.modes.records.record_writer import Decisions, LocalCheckpointWriter, _Subtask
+from cutline.snapshot.modes.records.recording import LocalCheckpointing
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.cut_plan import ChannelState
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.memory_files import MemoryFiles
 from cutline.snapshot.stored.part import decode_frames
-from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore
 
 Patch = pytest.MonkeyPatch
@@ -32,76 +32,78 @@ Patch = pytest.MonkeyPatch
 
 def messages_in_a_second_write(patch: Patch) -> None:
     """The messages since the last record are written with the next one, behind state and numbers."""
-    stored, act = RecordWriter.parts_stored, RecordWriter._act
+    stored, act = LocalCheckpointWriter.parts_stored, LocalCheckpointWriter._act
     late: dict[int, Any] = {}
 
-    def parts_stored(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+    def parts_stored(self: LocalCheckpointWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         late[id(self._subtasks[record.subtask])] = [each for each in record.handles if each != record.state]
         stored(self, replace(record, handles=(record.state,)), number, decisions)
 
-    def mutant(self: RecordWriter, at: _Subtask, record: IndependentRecord, decisions: Decisions) -> None:
+    def mutant(self: LocalCheckpointWriter, at: _Subtask, record: LocalCheckpoint, decisions: Decisions) -> None:
         act(self, at, record, decisions)
         at.log = self._needed((*at.log, *late.pop(id(at), ())))
 
-    patch.setattr(RecordWriter, "parts_stored", parts_stored)
-    patch.setattr(RecordWriter, "_act", mutant)
+    patch.setattr(LocalCheckpointWriter, "parts_stored", parts_stored)
+    patch.setattr(LocalCheckpointWriter, "_act", mutant)
 
 
 def messages_of_a_failed_record_forgotten(patch: Patch) -> None:
-    record = IndependentRecording.record
+    record = LocalCheckpointing.record
 
-    def mutant(self: IndependentRecording, *args: Any) -> Any:
+    def mutant(self: LocalCheckpointing, *args: Any) -> Any:
         found = record(self, *args)
         self.stored()
         return found
 
-    patch.setattr(IndependentRecording, "record", mutant)
+    patch.setattr(LocalCheckpointing, "record", mutant)
 
 
 # ---------------------------------------------------------------- 14.2: receivers wait for their senders
 
 
 def nothing_awaited(patch: Patch) -> None:
-    patch.setattr(RecordWriter, "_has", lambda self, channel, processed: True)
+    patch.setattr(LocalCheckpointWriter, "_has", lambda self, channel, processed: True)
 
 
 def sent_numbers_awaited(patch: Patch) -> None:
     """A sender announces what it has sent when it captures, ahead of its record."""
-    stored = RecordWriter.parts_stored
+    stored = LocalCheckpointWriter.parts_stored
 
-    def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+    def mutant(self: LocalCheckpointWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         stored(self, record, number, decisions)
         pending = self._subtasks[record.subtask].pending
         assert pending is not None
         decisions.announce.append((replace(pending, number=number - 1), 0.0))
 
-    patch.setattr(RecordWriter, "parts_stored", mutant)
+    patch.setattr(LocalCheckpointWriter, "parts_stored", mutant)
 
 
 # ---------------------------------------------------------------- 14.3: the check behind the write
 
 
 def claim_not_checked(patch: Patch) -> None:
-    written = RecordWriter.written
+    written = LocalCheckpointWriter.written
 
-    def mutant(self: RecordWriter, subtask: Any, number: int, checked: int, found: Claim | None, *rest: Any) -> None:
+    def mutant(
+        self: LocalCheckpointWriter, subtask: Any, number: int, checked: int, found: Claim | None, *rest: Any
+    ) -> None:
         written(self, subtask, number, checked, None, *rest)
 
-    patch.setattr(RecordWriter, "written", mutant)
+    patch.setattr(LocalCheckpointWriter, "written", mutant)
 
 
 def commits_ahead_of_the_record(patch: Patch) -> None:
-    stored = RecordWriter.parts_stored
+    stored = LocalCheckpointWriter.parts_stored
 
-    def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+    def mutant(self: LocalCheckpointWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         stored(self, record, number, decisions)
         decisions.commit.append((record.subtask, number))
 
-    patch.setattr(RecordWriter, "parts_stored", mutant)
+    patch.setattr(LocalCheckpointWriter, "parts_stored", mutant)
 
 
 def continuing_claim_not_permitted(patch: Patch) -> None:
-    patch.setattr(RecordTracker, "permit", lambda self, claim: None)
+    patch.setattr(LocalCheckpointTracker, "permit", lambda self, claim: None)
 
 
 def fence_not_reported(patch: Patch) -> None:
@@ -113,54 +115,54 @@ def fence_not_reported(patch: Patch) -> None:
 
 def trimmed_behind_the_own_record(patch: Patch) -> None:
     """A log keeps only what the newest record added."""
-    act = RecordWriter._act
+    act = LocalCheckpointWriter._act
 
-    def mutant(self: RecordWriter, at: _Subtask, record: IndependentRecord, decisions: Decisions) -> None:
+    def mutant(self: LocalCheckpointWriter, at: _Subtask, record: LocalCheckpoint, decisions: Decisions) -> None:
         act(self, at, record, decisions)
         at.log = ()
 
-    patch.setattr(RecordWriter, "_act", mutant)
+    patch.setattr(LocalCheckpointWriter, "_act", mutant)
 
 
 def trimmed_behind_captured_numbers(patch: Patch) -> None:
     """A receiver reports what it has processed when it captures, ahead of its record."""
-    stored = RecordWriter.parts_stored
+    stored = LocalCheckpointWriter.parts_stored
 
-    def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+    def mutant(self: LocalCheckpointWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         stored(self, record, number, decisions)
         for entry in record.received:
             captured[entry.channel] = max(captured.get(entry.channel, 0), entry.processed)
 
-    def needed(self: RecordWriter, parts: Any) -> Any:
+    def needed(self: LocalCheckpointWriter, parts: Any) -> Any:
         self._receivers.update(captured)
         return kept(self, parts)
 
     captured: dict[Any, int] = {}
-    kept = RecordWriter._needed
-    patch.setattr(RecordWriter, "parts_stored", mutant)
-    patch.setattr(RecordWriter, "_needed", needed)
+    kept = LocalCheckpointWriter._needed
+    patch.setattr(LocalCheckpointWriter, "parts_stored", mutant)
+    patch.setattr(LocalCheckpointWriter, "_needed", needed)
 
 
 def commits_ahead_of_the_first_records(patch: Patch) -> None:
-    begun = RecordWriter.__init__
+    begun = LocalCheckpointWriter.__init__
 
-    def mutant(self: RecordWriter, *args: Any, is_complete: bool) -> None:
+    def mutant(self: LocalCheckpointWriter, *args: Any, is_complete: bool) -> None:
         begun(self, *args, is_complete=True)
 
-    patch.setattr(RecordWriter, "__init__", mutant)
+    patch.setattr(LocalCheckpointWriter, "__init__", mutant)
 
 
 # ---------------------------------------------------------------- 14.5: the cut of a restore
 
 
 def entries_not_cut(patch: Patch) -> None:
-    def frames(self: RecordFiles, state: ChannelState) -> list[Frame]:
+    def frames(self: LocalCheckpointFiles, state: ChannelState) -> list[Frame]:
         found: list[Frame] = []
         for handle in state.parts:
             found += decode_frames(handle, self._store.read_part(handle))
         return found
 
-    patch.setattr(RecordFiles, "_frames", frames)
+    patch.setattr(LocalCheckpointFiles, "_frames", frames)
 
 
 def _as_files(patch: Patch) -> None:
@@ -184,21 +186,21 @@ def older_workers_adopted(patch: Patch) -> None:
 
 
 def records_of_any_incarnation(patch: Patch) -> None:
-    def newest(self: RecordFiles, incarnation: int) -> tuple[IndependentRecord, ...]:
+    def newest(self: LocalCheckpointFiles, incarnation: int) -> tuple[LocalCheckpoint, ...]:
         found: dict[str, tuple[int, str]] = {}
         for path in self._store.record_paths():
             if (at := layout.record_origin(path)) is not None:
                 found[at.subtask] = max(found.get(at.subtask, (0, "")), (at.number, path))
         return tuple(self.read(path) for _, path in sorted(found.values()))
 
-    patch.setattr(RecordFiles, "newest", newest)
+    patch.setattr(LocalCheckpointFiles, "newest", newest)
 
 
 # ---------------------------------------------------------------- 14.7: snapshots on request
 
 
 def request_covered_by_older_records(patch: Patch) -> None:
-    patch.setattr(RecordTracker, "covers", lambda self, snapshot_id: self._has_all)
+    patch.setattr(LocalCheckpointTracker, "covers", lambda self, snapshot_id: self._has_all)
 
 
 # ---------------------------------------------------------------- 14.8: removal
@@ -206,24 +208,24 @@ def request_covered_by_older_records(patch: Patch) -> None:
 
 def needed_parts_removed(patch: Patch) -> None:
     """The parts of a replaced record go with it, also those that the newest one lists."""
-    unneeded = RecordTracker.take_unneeded
+    unneeded = LocalCheckpointTracker.take_unneeded
 
-    def mutant(self: RecordTracker) -> tuple[str, ...]:
+    def mutant(self: LocalCheckpointTracker) -> tuple[str, ...]:
         handles = [handle for each in self._replaced for handle in each.all_handles if handle.run == each.run]
         return (*unneeded(self), *(handle.path for handle in handles if handle.path is not None))
 
-    patch.setattr(RecordTracker, "take_unneeded", mutant)
+    patch.setattr(LocalCheckpointTracker, "take_unneeded", mutant)
 
 
 def removed_while_a_cut_is_made(patch: Patch) -> None:
-    take = RecordTracker.take
+    take = LocalCheckpointTracker.take
 
-    def mutant(self: RecordTracker, record: IndependentRecord, seconds: float) -> None:
+    def mutant(self: LocalCheckpointTracker, record: LocalCheckpoint, seconds: float) -> None:
         take(self, record, seconds)
         if paths := self.take_unneeded():
             self._outbox.put(events.RemoveRecords(paths))
 
-    patch.setattr(RecordTracker, "take", mutant)
+    patch.setattr(LocalCheckpointTracker, "take", mutant)
 
 
 def listed_parts_removed(patch: Patch) -> None:

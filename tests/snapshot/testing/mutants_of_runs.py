@@ -13,11 +13,11 @@ from cutline.snapshot.coordinator import recovery
 from cutline.snapshot.coordinator.deployment import Deployment, DeploymentResult
 from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.fence_events import FenceEffect
-from cutline.snapshot.coordinator.machine import Coordinator
+from cutline.snapshot.coordinator.machine import CoordinatorMachine
 from cutline.snapshot.coordinator.pending_snapshot import PendingSnapshot
 from cutline.snapshot.coordinator.snapshot_table import SnapshotTable
 from cutline.snapshot.coordinator.termination import RunTermination
-from cutline.snapshot.culprit import Culprit
+from cutline.snapshot.failed_event import FailedEvent
 from cutline.snapshot.stored.history import Claim
 from cutline.snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
 from cutline.snapshot.subtask.machine import SubtaskMachine
@@ -51,11 +51,13 @@ class ReceivesFromEverybody(Deployment):
     def connected(self, worker: int, incarnation: int) -> DeploymentResult | None:
         return super().connected(worker, self._registry.incarnation)
 
-    def failed(self, worker: int, incarnation: int, reason: str, culprit: Culprit | None) -> DeploymentResult | None:
-        return super().failed(worker, self._registry.incarnation, reason, culprit)
+    def failed(
+        self, worker: int, incarnation: int, reason: str, failed_event: FailedEvent | None
+    ) -> DeploymentResult | None:
+        return super().failed(worker, self._registry.incarnation, reason, failed_event)
 
 
-class IncarnationIgnored(Coordinator):
+class IncarnationIgnored(CoordinatorMachine):
     """Without PROTOCOL 6.1 in the coordinator."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -81,7 +83,7 @@ class UsesIdsAgain(SnapshotTable):
         return super().close_failed(snapshot_id, reason, now)
 
 
-class IdReused(Coordinator):
+class IdReused(CoordinatorMachine):
     """Without PROTOCOL 3.2."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +99,7 @@ class NeverDiscards(SnapshotTable):
         return 0
 
 
-class MinSnapshotIdNotSent(Coordinator):
+class MinSnapshotIdNotSent(CoordinatorMachine):
     """Without PROTOCOL 3.4."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,12 +126,12 @@ class NeverChecks(Fence):
         return super()._on_claim_checked(None)
 
 
-class ForgetsTheStop(Coordinator):
+class ForgetsTheStop(CoordinatorMachine):
     """A rollback forgets that the run is to stop."""
 
-    def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
+    def _roll_back(self, reason: str, failed_event: FailedEvent | None = None) -> None:
         self._termination = RunTermination(self.settings.topology.subtasks)
-        super()._roll_back(reason, culprit)
+        super()._roll_back(reason, failed_event)
 
 
 def counters_restarted(patch: Patch) -> None:

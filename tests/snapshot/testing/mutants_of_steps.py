@@ -31,9 +31,9 @@ from cutline.snapshot.subtask.strand import StepCaptured, Strand
 from cutline.snapshot.subtask.two_phase import PreparedOutput
 from cutline.snapshot.worker import generations
 from cutline.snapshot.worker.acknowledgements import Acknowledgements, LedgerDecisions
-from cutline.snapshot.worker.generations import GenerationLog, RowTask, _Status
+from cutline.snapshot.worker.generations import GenerationLog, StorageTask, _Status
 from cutline.snapshot.worker.ledger import Declined
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 
 Patch = pytest.MonkeyPatch
 
@@ -196,7 +196,7 @@ def _forget_aborted(patch: Patch, of: Strand) -> None:
 def failed_part_forgotten(patch: Patch) -> None:
     failed = GenerationLog._failed
 
-    def mutant(self: GenerationLog, task: Any, reason: str) -> list[RowTask | Declined]:
+    def mutant(self: GenerationLog, task: Any, reason: str) -> list[StorageTask | Declined]:
         decisions = failed(self, task, reason)
         self._segments = [each for each in self._segments if each.last != task.last or each.is_restored]
         return decisions
@@ -225,14 +225,14 @@ def only_the_newest_part_listed(patch: Patch) -> None:
 
 
 def merged_pieces_overlap(patch: Patch) -> None:
-    steps_of_log = RowWork._steps_of_log
+    steps_of_log = StorageWork._steps_of_log
 
-    def mutant(self: RowWork, task: Any) -> Any:
+    def mutant(self: StorageWork, task: Any) -> Any:
         steps = steps_of_log(self, task)
         return [*steps, *steps]
 
     patch.setattr(generations, "_STEP_PARTS_MAX", 2)
-    patch.setattr(RowWork, "_steps_of_log", mutant)
+    patch.setattr(StorageWork, "_steps_of_log", mutant)
 
 
 def collector_takes_running_parts(patch: Patch) -> None:
@@ -270,7 +270,7 @@ def first_step_left_out(patch: Patch) -> None:
 def steps_dropped_ahead_of_the_publication(patch: Patch) -> None:
     captured = StepLedger.captured
 
-    def mutant(self: StepLedger, cut: int | None, change: StepCaptured) -> list[RowTask | Declined]:
+    def mutant(self: StepLedger, cut: int | None, change: StepCaptured) -> list[StorageTask | Declined]:
         decisions = captured(self, cut, change)
         if change.is_base:
             self._log.drop_through(self._log.newest)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cutline import END, Context, Graph, Node, Source
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
 from cutline.snapshot.keyed.rows import DirtyRows
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.node import End
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.testing.simulation import host

@@ -17,9 +17,9 @@ from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.coordinator.run_state import Outcome
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.plan.modes import ModeWish
-from cutline.snapshot.stored.independent_record import IndependentRecord
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.memory_files import MemoryFiles
-from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.testing.checkers import CheckFailed, judge
 from cutline.snapshot.testing.history import History
@@ -382,13 +382,13 @@ def test_a_record_that_cannot_be_stored_ends_the_run_by_name() -> None:
 def test_an_ended_subtask_records_itself_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No rule needs another record of it, however long the others run."""
     ended: Counter[str] = Counter()
-    write = RecordFiles.write
+    write = LocalCheckpointFiles.write
 
-    def noting(self: RecordFiles, record: IndependentRecord) -> None:
+    def noting(self: LocalCheckpointFiles, record: LocalCheckpoint) -> None:
         ended[str(record.subtask)] += record.record.status.ended
         write(self, record)
 
-    monkeypatch.setattr(RecordFiles, "write", noting)
+    monkeypatch.setattr(LocalCheckpointFiles, "write", noting)
     simulator = Simulator(recorded(1, 12), [], seed=3, mode=ChannelLogs(INTERVAL))
     simulator.take(Quiesce())
     simulator.take(HangStore(1, 5.0))

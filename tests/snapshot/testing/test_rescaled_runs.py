@@ -13,7 +13,8 @@ from random import Random
 
 import pytest
 
-from cutline.snapshot.keyed.heap import HeapTier, Tier
+from cutline.snapshot.keyed.heap import HeapTier
+from cutline.snapshot.keyed.tier import Tier
 from cutline.snapshot.plan.topology import Partitioning
 from cutline.snapshot.subtask.environment import SubtaskEnvironment
 from cutline.snapshot.testing.simulation import host

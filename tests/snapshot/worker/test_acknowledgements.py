@@ -21,7 +21,7 @@ from cutline.snapshot.worker.acknowledgements import Acknowledgements
 from cutline.snapshot.worker.generations import StoreRows
 from cutline.snapshot.worker.ledger import Ledger, Task, TaskFailed
 from cutline.snapshot.worker.list_ledgers import RestoredList
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 from tests.snapshot import sample
 
 SUBTASK = sample.records()[0].subtask
@@ -97,7 +97,9 @@ def test_who_waits_for_a_version_pauses_in_between() -> None:
         paused.append(seconds)
         pending.is_made = len(paused) == 3
 
-    work = RowWork("run", 1, sample.CODEC, lambda parts, inline: [], lambda handle: memoryview(b""), pause, disk="disk")
+    work = StorageWork(
+        "run", 1, sample.CODEC, lambda parts, inline: [], lambda handle: memoryview(b""), pause, disk="disk"
+    )
     assert work.perform(AwaitVersion(SUBTASK, pending)) == VERSION
     assert len(paused) == 3 and all(paused)
     given_up = AwaitVersion(SUBTASK, PendingVersion(20, failure="closed"))

@@ -25,7 +25,7 @@ from cutline.snapshot.worker.generations import (
     EncodeRows,
     GenerationLog,
     MergeRows,
-    RowTask,
+    StorageTask,
     StoreRows,
 )
 from cutline.snapshot.worker.ledger import Declined, TaskFailed
@@ -63,7 +63,7 @@ class Host:
     log: GenerationLog
     #: {path: numbers of the captures in it, in order}
     files: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    tasks: list[RowTask] = field(default_factory=list)
+    tasks: list[StorageTask] = field(default_factory=list)
     #: {snapshot_id: captures that its list must hold, or None when it was declined}
     due: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
     captures: int = 0
@@ -78,7 +78,7 @@ class Host:
         self.seen["migrated"] = None
         self.take(self.log.migrated(MigratedRows(range(*GROUPS), cast("Any", None))))
 
-    def take(self, decisions: list[RowTask | Declined]) -> None:
+    def take(self, decisions: list[StorageTask | Declined]) -> None:
         for decision in decisions:
             if isinstance(decision, Declined):
                 self.due[decision.snapshot_id] = None
@@ -254,7 +254,7 @@ class ForgetsAborted(GenerationLog):
 class AdoptsAtOnce(GenerationLog):
     """A compaction changes the lists of snapshots that were cut before."""
 
-    def _stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[RowTask | Declined]:
+    def _stored(self, task: StoreRows | CompactRows, entries: tuple[ListEntry, ...]) -> list[StorageTask | Declined]:
         compaction = self._compaction
         decisions = super()._stored(task, entries)
         if compaction is not None and compaction.is_done:
@@ -268,7 +268,7 @@ class AdoptsAtOnce(GenerationLog):
 class MergesOverCuts(GenerationLog):
     """Generations are merged although a snapshot needs the first of them alone."""
 
-    def _store_next(self) -> list[RowTask]:
+    def _store_next(self) -> list[StorageTask]:
         cuts, self._cuts = self._cuts, {}
         decisions = super()._store_next()
         self._cuts = {snapshot_id: tuple(each for each in self._segments if each.first <= cut[-1].last) if cut else cut
@@ -279,7 +279,7 @@ class MergesOverCuts(GenerationLog):
 class LosesFailed(GenerationLog):
     """A segment that could not be stored is dropped."""
 
-    def _failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
+    def _failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[StorageTask | Declined]:
         decisions = super()._failed(task, reason)
         self._segments = [each for each in self._segments if each.last != task.last or each.entries or each.sources]
         return decisions

@@ -10,13 +10,13 @@ import pytest
 from cutline import MemoryBackend
 from cutline.snapshot.modes.records.record_tasks import CheckNextClaim, WriteRecord
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import IndependentRecord
-from cutline.snapshot.stored.record_files import RecordFiles
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker.events import Performed
 from cutline.snapshot.worker.ledger import TaskFailed
 from cutline.snapshot.worker.performer import Performer
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from tests.snapshot import sample
 
@@ -45,10 +45,10 @@ class Host:
     def __init__(self) -> None:
         self.backend = Failing()
         self.store = RunStore(self.backend, sample.RUN)
-        work = RowWork(sample.RUN, sample.INCARNATION, sample.CODEC, self.store.put_rows, self.store.read_part)
+        work = StorageWork(sample.RUN, sample.INCARNATION, sample.CODEC, self.store.put_rows, self.store.read_part)
         self.performer = Performer(self.store, work, lambda: NOW, OSError)
         record = sample.records()[0]
-        self.record = IndependentRecord(sample.RUN, record.state.snapshot_id, record, (), (), 0)
+        self.record = LocalCheckpoint(sample.RUN, record.state.snapshot_id, record, (), (), 0)
         self.write = WriteRecord(self.record, NEXT)
 
     def upload(self) -> tuple[Any, ...]:
@@ -61,7 +61,7 @@ def test_the_check_of_a_claim_follows_the_write_of_a_record() -> None:
     host = Host()
     check = host.performer.step(host.write)
     assert check == CheckNextClaim(host.record, NEXT) and check.subtask == host.record.subtask
-    assert RecordFiles(host.store).newest(sample.INCARNATION) == (host.record,)
+    assert LocalCheckpointFiles(host.store).newest(sample.INCARNATION) == (host.record,)
     assert host.performer.step(check) == Performed(sample.INCARNATION, check, None)
     claim = Claim(NEXT, "another", "instance")
     assert host.store.take_claim(claim)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from cutline.snapshot.channel.frame import Frame, PayloadKind
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.stored.contribution import SnapshotTaken
+from cutline.snapshot.stored.contribution import Contribution
 from cutline.snapshot.worker.upload_batcher import BATCH_BYTES_MAX, PendingUpload, UploadBatcher
 from tests.snapshot import sample
 
 LARGE = memoryview(bytes(BATCH_BYTES_MAX))
 
 
-def of(index: int, snapshot_id: int, *, is_large: bool = False) -> SnapshotTaken:
+def of(index: int, snapshot_id: int, *, is_large: bool = False) -> Contribution:
     """What a subtask gave to a snapshot."""
     state = (LARGE,) if is_large else (b"x",)
     return replace(sample.taken()[0], subtask=Subtask("S", index), snapshot_id=snapshot_id, state=state)

@@ -15,14 +15,14 @@ from cutline.snapshot.modes.records.recovery_report import compare, report_of
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.modes import ChannelLogs
 from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus, problems
-from cutline.snapshot.stored.independent_record import (
-    IndependentRecord,
+from cutline.snapshot.stored.local_checkpoint import (
+    LocalCheckpoint,
     decode_record,
     encode_record,
     first_record_number,
 )
+from cutline.snapshot.stored.local_checkpoint_files import LocalCheckpointFiles
 from cutline.snapshot.stored.part import Handle, PartKind, channel_part, decode_frames, state_part
-from cutline.snapshot.stored.record_files import RecordFiles
 from cutline.snapshot.stored.recovery_report import Relation
 from cutline.snapshot.stored.run_store import RunStore
 from tests.snapshot.testing.recorded import recorded
@@ -44,7 +44,7 @@ class Store:
 
     def __init__(self) -> None:
         self.store = RunStore(MemoryBackend(), "recorded")
-        self.files = RecordFiles(self.store)
+        self.files = LocalCheckpointFiles(self.store)
 
     def part(self, number: int, first: int, last: int) -> Handle:
         """Store a part of the log of the first channel."""
@@ -54,7 +54,7 @@ class Store:
 
     def record(
         self, subtask: Subtask, processed: int = 0, sent: int = 0, log: tuple[Handle, ...] = (), number: int = FIRST
-    ) -> IndependentRecord:
+    ) -> LocalCheckpoint:
         """A record of a subtask, whose other channels are empty."""
         (state,) = self.store.put_parts([state_part("recorded", 1, number, subtask, [b"state"])])
         outputs, inputs = TOPOLOGY.outputs_of(subtask), TOPOLOGY.inputs_of(subtask)
@@ -66,9 +66,9 @@ class Store:
             tuple(ReceivedEntry(channel, each, each, 0, 0) for channel, each in zip(inputs, done, strict=True)),
             SubtaskStatus(False, True, False, False, ()),
         )  # fmt: skip
-        return IndependentRecord("recorded", number, entries, log, ((str(subtask), processed + sent),), 0)
+        return LocalCheckpoint("recorded", number, entries, log, ((str(subtask), processed + sent),), 0)
 
-    def all(self, processed: int, sent: int, *log: Handle) -> list[IndependentRecord]:
+    def all(self, processed: int, sent: int, *log: Handle) -> list[LocalCheckpoint]:
         """Records of all subtasks."""
         others = [each for each in TOPOLOGY.subtasks if each not in (NUMBERS, LINK)]
         return [

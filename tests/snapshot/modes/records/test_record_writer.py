@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cutline.snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
-from cutline.snapshot.modes.records.record_writer import Decisions, RecordWriter
+from cutline.snapshot.modes.records.record_writer import Decisions, LocalCheckpointWriter
 from cutline.snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
 from cutline.snapshot.stored.history import Claim
-from cutline.snapshot.stored.independent_record import first_record_number
+from cutline.snapshot.stored.local_checkpoint import first_record_number
 from cutline.snapshot.stored.part import Handle, PartKind
 
 A, B, C = Subtask("a"), Subtask("b"), Subtask("c")
@@ -33,12 +33,12 @@ def record(number: int, processed: int, sent: int, first: int = 0, *, ended: boo
     )  # fmt: skip
 
 
-def writer(*, recorded: int = 0, is_complete: bool = True) -> RecordWriter:
+def writer(*, recorded: int = 0, is_complete: bool = True) -> LocalCheckpointWriter:
     """The writer of a worker with B alone, in incarnation 3."""
-    return RecordWriter("run", 3, {B: ((AB,), (BC,))}, {AB: recorded}, is_complete=is_complete)
+    return LocalCheckpointWriter("run", 3, {B: ((AB,), (BC,))}, {AB: recorded}, is_complete=is_complete)
 
 
-def stored(records: RecordWriter, found: SubtaskRecord) -> Decisions:
+def stored(records: LocalCheckpointWriter, found: SubtaskRecord) -> Decisions:
     """Capture a record, and store its parts."""
     number = records.begin(B, 0.0)
     assert number is not None

@@ -19,7 +19,7 @@ CLAIMS_PER_CHECKPOINT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class ClaimDigest:
     """Write-once record: copies of records that never change. It need not hold all of them, of any claim."""
 
     claim: int  #: number of the claim whose holder wrote the checkpoint; 0 for the empty checkpoint
@@ -29,7 +29,7 @@ class Checkpoint:
 
 
 #: The checkpoint of a run that has none.
-EMPTY = Checkpoint(0, (), (), ())
+EMPTY = ClaimDigest(0, (), (), ())
 
 
 def records(listed: Iterable[int], copies: Mapping[int, Record], read: Callable[[int], Record | None]) -> list[Record]:

@@ -24,7 +24,7 @@ from cutline.snapshot.coordinator.fence_events import (
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import first_snapshot_id
 from cutline.snapshot.stored import layout
-from cutline.snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
+from cutline.snapshot.stored.claim_digest import CLAIMS_PER_CHECKPOINT
 from cutline.snapshot.stored.history import Base, Claim, history
 from cutline.snapshot.stored.manifest import Aborted
 from cutline.snapshot.stored.memory_files import MemoryFiles

@@ -11,7 +11,7 @@ from cutline.snapshot.plan.topology import Topology
 from cutline.snapshot.stored.certificate import OwnStateKind, SubtaskStatus
 
 
-class EndOfStream:
+class InputEnds:
     """The ended and the open inputs of one subtask.
 
     Parameters

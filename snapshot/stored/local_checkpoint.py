@@ -16,14 +16,14 @@ from cutline.snapshot.stored.keys import StoredMap
 from cutline.snapshot.stored.manifest import SUBTASK_RECORD
 from cutline.snapshot.stored.part import HANDLE, Handle
 from cutline.snapshot.stored.recovery_report import (
-    Checkpoint as Checkpoint,  # a field of the record, and so part of this module
+    SourceProgress as SourceProgress,  # a field of the record, and so part of this module
 )
 
 RECORD_MAGIC = b"CLRC"
 
 
 @dataclass(frozen=True, slots=True)
-class IndependentRecord:
+class LocalCheckpoint:
     """State, numbers and log of one subtask. `snapshot.stored.keys` has the stored names of its fields."""
 
     run: str
@@ -34,7 +34,7 @@ class IndependentRecord:
     #: parts with the messages that receivers may still need, in the order of the channels and of their numbers
     log: tuple[Handle, ...]
     #: what the subtask has processed of each source, at least (`snapshot.modes.records.recovery_report`)
-    checkpoint: Checkpoint
+    checkpoint: SourceProgress
     #: highest id of a snapshot that the coordinator had requested before the capture, or 0
     requested: int
 
@@ -64,12 +64,12 @@ def first_record_number(incarnation: int) -> int:
     return first_snapshot_id(incarnation) + SNAPSHOT_IDS_PER_CLAIM // 2
 
 
-def encode_record(record: IndependentRecord) -> list[Buffer]:
+def encode_record(record: LocalCheckpoint) -> list[Buffer]:
     """Return the whole file, as buffers."""
     return seal(RECORD_MAGIC, [pack_plain(_RECORD.write(record))])
 
 
-def decode_record(data: Buffer, name: str) -> IndependentRecord:
+def decode_record(data: Buffer, name: str) -> LocalCheckpoint:
     """Decode a record. `name` names the file in errors.
 
     Raises
@@ -86,12 +86,12 @@ def decode_record(data: Buffer, name: str) -> IndependentRecord:
         raise SnapshotCorrupt(f"{name}: whole, but not the fields of a record: {error!r}") from error
 
 
-def _pairs(stored: Iterable[Any]) -> Checkpoint:
+def _pairs(stored: Iterable[Any]) -> SourceProgress:
     return tuple((partition, offset) for partition, offset in stored)
 
 
 _RECORD = StoredMap(
-    IndependentRecord,
+    LocalCheckpoint,
     keys.INDEPENDENT_RECORD,
     write={
         "record": SUBTASK_RECORD.write,

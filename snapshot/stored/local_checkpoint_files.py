@@ -12,12 +12,12 @@ from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.stored import layout
 from cutline.snapshot.stored.certificate import SubtaskRecord
 from cutline.snapshot.stored.cut_plan import ChannelState, CutPlan
-from cutline.snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
+from cutline.snapshot.stored.local_checkpoint import LocalCheckpoint, decode_record, encode_record
 from cutline.snapshot.stored.part import PartKind, channel_part, decode_frames
 from cutline.snapshot.stored.run_store import RunStore
 
 
-class RecordFiles:
+class LocalCheckpointFiles:
     """Read and write the records of one run.
 
     Parameters
@@ -28,7 +28,7 @@ class RecordFiles:
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
-    def write(self, record: IndependentRecord) -> None:
+    def write(self, record: LocalCheckpoint) -> None:
         """Put a record, durable on return. A record that is there already is not written again.
 
         Raises
@@ -38,7 +38,7 @@ class RecordFiles:
         """
         self._store.put_record(layout.record_path(record.record.state), encode_record(record))
 
-    def newest(self, incarnation: int) -> tuple[IndependentRecord, ...]:
+    def newest(self, incarnation: int) -> tuple[LocalCheckpoint, ...]:
         """Return the newest record of each subtask that has one in an incarnation."""
         found: dict[str, tuple[int, str]] = {}
         for path in self._store.record_paths():
@@ -47,7 +47,7 @@ class RecordFiles:
                 found[at.subtask] = max(found.get(at.subtask, (0, "")), (at.number, path))
         return tuple(self.read(path) for _, path in sorted(found.values()))
 
-    def read(self, path: str) -> IndependentRecord:
+    def read(self, path: str) -> LocalCheckpoint:
         """Return the record of a path.
 
         Raises

@@ -16,11 +16,8 @@ from typing import Any, Self
 
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.partitioning import key_group
-from cutline.snapshot.errors import GraphError
-from cutline.snapshot.ids import ChannelId, Subtask
-from cutline.snapshot.keyed.rows import StateSpec
-from cutline.snapshot.mending.compacted_input import compacted_logs
-from cutline.snapshot.mending.messages import (
+from cutline.snapshot.editing.compacted_input import compacted_logs
+from cutline.snapshot.editing.messages import (
     EditedFrames,
     Replacement,
     Where,
@@ -29,7 +26,10 @@ from cutline.snapshot.mending.messages import (
     renumbered_waves,
     replaced,
 )
-from cutline.snapshot.mending.rows import RowEdits, find_state
+from cutline.snapshot.editing.rows import RowEdits, find_state
+from cutline.snapshot.errors import GraphError
+from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.declarations import DeclaredGraph
 from cutline.snapshot.stored.certificate import ChannelWaves, ListEntry, ReceivedEntry, SentEntry, SubtaskRecord
@@ -41,7 +41,7 @@ from cutline.snapshot.stored.snapshot import Snapshot
 from cutline.snapshot.stored.topology_record import topology_of_record
 from cutline.snapshot.worker.generations import CompactRows, EncodeRows, StoreRows
 from cutline.snapshot.worker.ledger import TaskFailed
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 
 #: An edge by the names of its nodes, or a channel by its subtasks.
 Edge = tuple[str | Subtask, str | Subtask]
@@ -301,7 +301,7 @@ class _Writing:
         self._snapshot_id = snapshot_id
         self._edited_rows = rows
         self._is_copy = store.run != snapshot.run
-        self._work = RowWork(store.run, claim, snapshot.codec, store.put_rows, snapshot.read_part)
+        self._work = StorageWork(store.run, claim, snapshot.codec, store.put_rows, snapshot.read_part)
         self._channels = channels
         self._logs = logs
 

@@ -16,8 +16,8 @@ import pytest
 
 from cutline import Context, Graph, InputLogging, Node, NodeError, Snapshot, SnapshotEditor
 from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.editing import compacted_input
 from cutline.snapshot.errors import RestoreRefused
-from cutline.snapshot.mending import compacted_input
 from cutline.snapshot.modes.steps import renumbering
 from cutline.snapshot.modes.steps.determinants import Began, Compacted, Read, decode_step
 from cutline.snapshot.plan.modes import ModeWish
@@ -29,7 +29,7 @@ from cutline.snapshot.testing.steps import Crash, RequestSnapshot
 from cutline.state_backends.verify import verify_run
 from cutline.testing import ListSink, Odds, Simulator
 from tests.run_size import FACTOR, scaled
-from tests.snapshot.mending.mended_runs import in_memory, opened
+from tests.snapshot.editing.mended_runs import in_memory, opened
 from tests.snapshot.testing.replayed import SCHEMA, Relay, Slices, word_of
 
 HASHED = InputLogging(hashes="states")

@@ -17,7 +17,7 @@ from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.merging import merged
 from cutline.snapshot.keyed.rows import TIMERS_STATE, CapturedRows, DirtyTable, StateSpec
 from cutline.snapshot.keyed.segment import Segment, decode_piece
-from cutline.snapshot.keyed.state_rules import StateOwner, StateRules
+from cutline.snapshot.keyed.state_rules import KeyedStateSettings, StateRules
 from cutline.snapshot.operators.aggregate import GROUPS_STATE
 from cutline.snapshot.stored.certificate import ListEntry, SubtaskRecord
 from cutline.snapshot.stored.keyed_state import read_segments, stored_rows
@@ -54,7 +54,7 @@ class RowEdits:
     def __init__(self, record: SubtaskRecord, read: Read, codec: Codec) -> None:
         self._record = record
         self._read = read
-        self._owner = StateOwner(record.subtask, _NoHook(), codec)
+        self._owner = KeyedStateSettings(record.subtask, _NoHook(), codec)
         #: {state: edited rows}; tombstones are None
         self._tables: dict[str, DirtyTable] = {}
 

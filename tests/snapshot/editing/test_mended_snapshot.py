@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cutline import Snapshot
+from cutline.snapshot.editing.mended_snapshot import MendedSnapshot
+from cutline.snapshot.editing.rows import RowEdits
 from cutline.snapshot.keyed.encoding import _FREED_ROWS
 from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.rows import StateSpec
-from cutline.snapshot.mending.mended_snapshot import MendedSnapshot
-from cutline.snapshot.mending.rows import RowEdits
 from cutline.snapshot.plan.topology import KEY_GROUPS
 from cutline.snapshot.stored.certificate import ChannelWaves
 from cutline.snapshot.stored.memory_files import MemoryFiles

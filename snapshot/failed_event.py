@@ -54,7 +54,7 @@ class FailedTimer:
 #: An event that a hook handled alone.
 Suspect = FailedMessage | FailedTimer
 
-Culprit = FailedMessage | FailedBatch | FailedTimer
+FailedEvent = FailedMessage | FailedBatch | FailedTimer
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.frame_codec import encoded_messages, messages_of
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.editing.messages import dropped, renumbered, renumbered_waves, replaced
 from cutline.snapshot.errors import GraphError
-from cutline.snapshot.mending.messages import dropped, renumbered, renumbered_waves, replaced
 from tests.snapshot import sample
 
 CODEC = Codec()

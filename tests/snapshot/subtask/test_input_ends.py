@@ -9,7 +9,7 @@ import pytest
 from cutline import Context, Graph, Node
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import build
-from cutline.snapshot.subtask.end_of_stream import EndOfStream
+from cutline.snapshot.subtask.input_ends import InputEnds
 
 
 class _Idle(Node):
@@ -17,12 +17,12 @@ class _Idle(Node):
         """Do nothing."""
 
 
-def _ends(inputs: int) -> EndOfStream:
+def _ends(inputs: int) -> InputEnds:
     """A subtask with so many inputs inside its cycle, and one outside."""
     graph = Graph("g").add("outer", _Idle()).add("a", _Idle(), parallelism=inputs).add("b", _Idle(), parallelism=2)
     graph.connect("a", "b", partitioning="broadcast").connect("b", "a", partitioning="broadcast")
     graph.connect("outer", "b", partitioning="broadcast")
-    return EndOfStream(Subtask("b", 0), build(graph, "unaligned").topology)
+    return InputEnds(Subtask("b", 0), build(graph, "unaligned").topology)
 
 
 def test_a_status_says_whether_only_the_cycle_is_open() -> None:

@@ -44,7 +44,7 @@ _WIDE_GROUPS_MIN: Final = KEY_GROUPS // 16
 class TaskOfMode(Protocol):
     """A task that knows how it is performed."""
 
-    def perform(self, work: RowWork) -> object:
+    def perform(self, work: StorageWork) -> object:
         """Perform the task, and return its result."""
 
 
@@ -53,7 +53,7 @@ def _no_pause(seconds: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class RowWork:
+class StorageWork:
     """Functions of a host, and the origin of the parts that it stores."""
 
     run: str

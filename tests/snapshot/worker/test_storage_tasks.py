@@ -21,10 +21,10 @@ from cutline.snapshot.stored.list_rules import ListEntry
 from cutline.snapshot.stored.memory_files import MemoryFiles
 from cutline.snapshot.stored.part import PartKind
 from cutline.snapshot.stored.run_store import RunStore
-from cutline.snapshot.worker import row_tasks
+from cutline.snapshot.worker import storage_tasks
 from cutline.snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
 from cutline.snapshot.worker.ledger import TaskFailed
-from cutline.snapshot.worker.row_tasks import RowWork
+from cutline.snapshot.worker.storage_tasks import StorageWork
 from cutline.state_backends import row_spool
 from cutline.state_backends.row_spool import FileSpool
 
@@ -40,7 +40,7 @@ class Place:
         self.store = RunStore(self.files, "run")
         self.inline_bytes_max = inline_bytes_max
         self.pauses = 0
-        self.work = RowWork(
+        self.work = StorageWork(
             "run", 7, Codec(), lambda parts, inline: self.store.put_rows(parts, inline=inline),
             self.store.read_part, self.pause, spool or MemorySpool(),
         )  # fmt: skip
@@ -94,7 +94,7 @@ def test_rows_on_the_local_disk_are_stored_as_those_in_memory(tmp_path: Path, mo
 def test_rows_on_the_local_disk_are_merged_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as a piece has are in memory at a time, and another thread may run between two ranges."""
     monkeypatch.setattr(row_spool, "MEMORY_BYTES_MAX", 0)
-    monkeypatch.setattr(row_tasks, "_SPOOLED_RANGE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(storage_tasks, "_SPOOLED_RANGE_BYTES_MAX", 2_000)
     spool = FileSpool(tmp_path, "1-waiting")
     place = Place(spool=spool)
     captures = [place.encoded(number, dict.fromkeys(range(400), number)) for number in (1, 2)]
