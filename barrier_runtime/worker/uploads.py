@@ -78,7 +78,8 @@ class Storage:
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="cutline-compact")
         self._lanes = {Lane.ENCODE: encoder, Lane.STORE: self._pool, Lane.COMPACT: self._compactor}
         self._codec = Codec(safe=safe)
-        self._versions = versions
+        #: versions of local databases, or None where the mode makes none
+        self.versions = versions
         self._keyed_state = keyed_state
         self._performer = self._performer_of(0)
         self._finished: deque[Finished] = deque()
@@ -108,8 +109,8 @@ class Storage:
 
     def remove_versions(self, kept: tuple[int, ...]) -> None:
         """Remove versions of databases that no stored snapshot lists, as `LocalVersions.prune` does."""
-        if self._versions is not None:
-            self._compactor.submit(self._prune, self._versions, kept)
+        if self.versions is not None:
+            self._compactor.submit(self._prune, self.versions, kept)
 
     def take(self) -> Finished | None:
         """Return the oldest finished read or upload that was not taken yet, or None.
@@ -134,7 +135,7 @@ class Storage:
             self._store.read_part,
             _let_others_run,
             self._keyed_state.spool(incarnation),
-            "" if self._versions is None else self._versions.disk,
+            "" if self.versions is None else self.versions.disk,
         )
         return Performer(self._store, work, clock.now, Exception)  # even MemoryError is a result
 

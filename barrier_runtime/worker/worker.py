@@ -92,9 +92,8 @@ class Worker:
         self.number = number
         self.exit_code: ExitCode | None = None
         self._compiled = launch.open_graph()
-        self._places = self._compiled.topology.place(launch.worker_count)
         folder = self._compiled.topology.row.versions_folder
-        self._versions = None if folder is None else LocalVersions(Path(folder), launch.run)
+        versions = None if folder is None else LocalVersions(Path(folder), launch.run)
         self._logger = worker_logger(launch, number)
         backend = launch.open_backend()
         settings = WorkerSettings(inline_bytes_max=backend.inline_bytes_max)
@@ -113,7 +112,7 @@ class Worker:
             self._reactor.wake,
             launch.keyed_state,
             self._compiled.key_of,
-            self._versions,
+            versions,
             partial(aggregate_of, compiled=self._compiled),
             safe=launch.safe,
         )
@@ -272,7 +271,8 @@ class Worker:
                 self._next_progress = 0.0
             case Register():
                 assert self._peers is not None
-                disks = () if self._versions is None else (self._versions.disk,)
+                versions = self._storage.versions
+                disks = () if versions is None else (versions.disk,)
                 self._control.send(self._peers.registration(effect, disks))
             case DisconnectCoordinator(reason):
                 self._control.lose(reason)
@@ -286,7 +286,8 @@ class Worker:
                 self._storage.read(deploy)
             case OpenDataPlane(incarnation, subtasks, hosts):
                 topology = self._compiled.topology
-                self._plane = DataPlane(self.number, incarnation, topology, placed_on(hosts, self._places), subtasks)
+                places = placed_on(hosts, topology.place(self.launch.worker_count))
+                self._plane = DataPlane(self.number, incarnation, topology, places, subtasks)
             case DialPeers(_, addresses):
                 self._dial(addresses)
             case ReadPeers():
@@ -302,7 +303,7 @@ class Worker:
 
     def _make_machines(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
         storage, wake = self._storage, self._reactor.wake
-        return make_machines(parts, self._compiled, self.launch, storage.memory, wake, self._logger, self._versions)
+        return make_machines(parts, self._compiled, self.launch, storage.memory, wake, self._logger, storage.versions)
 
     def _flush(self) -> None:
         if self._plane is None:
