@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tests.mutants.mutations import Mutant
+if TYPE_CHECKING:
+    from tests.mutants.mutations import Mutant
 
 _LIST = Path(__file__).with_name("equivalents.toml")
 
@@ -28,6 +30,10 @@ class Equivalents:
         listed = tomllib.loads(_LIST.read_text())
         self._single = {Change(e["file"], e["was"], e["becomes"]): e["reason"] for e in listed.get("equivalent", ())}
         self._kinds = [(e["files"], re.compile(e["pattern"]), e["reason"]) for e in listed["kind"]]
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield (file, line before the change) of the single ones."""
+        return ((change.file, line) for change in self._single for line in change.was.splitlines())
 
     def reason(self, mutant: Mutant) -> str | None:
         """Return why no test can kill the mutant, or None."""
