@@ -1,7 +1,7 @@
 """One job in each mode: words are counted, a worker is killed, and what it costs is written down.
 
-The words come without end, until `finish` says where they end, so that each mode has the same time. Then all counts are
-compared.
+The words come without end, until `finish` asks for it, so that each mode has the same time. Each partition then writes
+down where it ended, and all counts are compared with these places.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 WORDS, READ_WORDS, PARTITIONS = 5_000, 500, 4
 #: Seconds between snapshots, before the kill, and that a run may take for anything.
 SNAPSHOT_S, RUN_S, DEADLINE_S = 0.5, 2.0, 100.0
-#: The end of each partition, beside what it has read: so far that no partition is behind it.
-AHEAD, AHEAD_OF_RATE = 2.0, 1.1
 #: Words that are counted before anything is measured.
 _BEGUN = 50_000
 
@@ -50,17 +48,17 @@ def word(partition: str, place: int) -> str:
 
 
 class Words(ReplayableSource):
-    """Sends words. The file `end` says where each partition ends. An offset counts words.
+    """Sends words, until there is the folder `ends`. Each partition writes there where it ended. An offset counts words.
 
     Parameters
     ----------
-    end : Path
+    ends : Path
     rate : int or None
         Words of a partition in a second; None: as many as the job takes.
     """
 
-    def __init__(self, end: Path, rate: int | None) -> None:
-        self.end, self.rate = end, rate
+    def __init__(self, ends: Path, rate: int | None) -> None:
+        self.ends, self.rate = ends, rate
         self.begun: dict[str, tuple[int, float]] = {}
 
     def partitions(self) -> Sequence[str]:
@@ -72,8 +70,9 @@ class Words(ReplayableSource):
         return 0
 
     def available(self, partition: str, start: int) -> Any:
-        """Return where the next read ends."""
-        if self.end.exists() and start >= int(self.end.read_text()):
+        """Return where the next read ends, or END, whose place a later incarnation may write anew."""
+        if self.ends.exists():
+            (self.ends / partition).write_text(str(start))
             return END
         first, at = self.begun.setdefault(partition, (start, time.monotonic()))
         is_early = self.rate is not None and start - first > self.rate * (time.monotonic() - at)
@@ -150,7 +149,7 @@ class Job:
 
     def graph(self) -> Graph:
         """Return the graph: counts in keyed state, or totals in a store."""
-        source, graph = Words(self.folder / "end", self.rate), Graph("words")
+        source, graph = Words(self.folder / "ends", self.rate), Graph("words")
         if self.keepsTotals:
             stream = graph.source("words", source, parallelism=2).keyBy(str)
             return stream.persistentAggregate("count", Sum(), self.store, value=_one, parallelism=2)
@@ -198,13 +197,10 @@ class Job:
 
     def finish(self) -> int:
         """End the job, compare every count, and return how many words were counted."""
-        self.counted()
-        ahead = AHEAD if self.rate is None else AHEAD_OF_RATE
-        end = int(self.most / PARTITIONS * ahead / READ_WORDS + 1) * READ_WORDS
-        (self.folder / "new").write_text(str(end))
-        (self.folder / "new").rename(self.folder / "end")
+        ends = self.folder / "ends"
+        ends.mkdir()
         self.run.awaitTermination(DEADLINE_S)
-        due = _due(end)
+        due = _due({path.name: int(path.read_text()) for path in ends.iterdir()})
         found = self.counts()
         assert found == due, f"{self.name}: {sum(found.values()):,} words were counted, but there are {due.total():,}"
         return due.total()
@@ -219,11 +215,13 @@ class Job:
         return {row["word"]: row["n"] for row in rows}
 
 
-def _due(end: int) -> Counter[str]:
-    """Return how often each word is there up to a place in each partition."""
-    rounds, rest = divmod(end, WORDS)  # each round has each word once
-    due = Counter({f"word-{number:04}": rounds * PARTITIONS for number in range(WORDS)})
-    due.update(word(str(partition), place) for partition in range(PARTITIONS) for place in range(rest))
+def _due(ends: dict[str, int]) -> Counter[str]:
+    """Return how often each word is there up to the end of each partition."""
+    due: Counter[str] = Counter()
+    for partition, end in ends.items():
+        rounds, rest = divmod(end, WORDS)  # each round has each word once
+        due.update({f"word-{number:04}": rounds for number in range(WORDS)})
+        due.update(word(partition, place) for place in range(rest))
     return +due
 
 

@@ -91,8 +91,6 @@ class _Items(RowForm):
 
     leaves_gaps = True
 
-    _LENGTH: Final = pa.scalar(encode_key(None), pa.large_binary())
-
     def is_element(self, sub: Any) -> bool:
         return sub is not None
 
@@ -101,7 +99,8 @@ class _Items(RowForm):
         return dict(sorted(rows.items()))
 
     def element_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows.filter(pc.not_equal(rows.column("sub"), self._LENGTH)) if rows.num_rows else rows
+        length = pa.scalar(encode_key(None), pa.large_binary())  # made here, because the first scalar imports pandas
+        return rows.filter(pc.not_equal(rows.column("sub"), length)) if rows.num_rows else rows
 
     def shown(self, elements: dict[Any, Any]) -> Any:
         return list(elements.values())
