@@ -71,7 +71,7 @@ class DeadLetter:
     """A message that failed for good, and goes to the dead-letter edge instead of the node."""
 
     channel: ChannelId
-    number: int  #: number of the message, or of a message ahead of it
+    number: int  #: number of the message, or of a message before it
     content: bytes | None  #: hash of the message; None: whatever has the number is set aside
     error: str
 

@@ -101,7 +101,7 @@ class Stream:
         schema: str | pa.Schema | None = None,
         onError: str | None = None,
     ) -> Stream:
-        """Add `node` behind this stream and return the stream that leaves it.
+        """Add `node` after this stream and return the stream that leaves it.
 
         Parameters as in `Graph.add` and `Graph.connect`.
         """
@@ -119,7 +119,7 @@ class Stream:
         schema: str | pa.Schema | None = None,
         onError: str | None = None,
     ) -> Graph:
-        """Add `sink` behind this stream and return the graph."""
+        """Add `sink` after this stream and return the graph."""
         self._graph.add(name, sink, parallelism=parallelism, formerly=formerly)
         self._end_in(name, schema, onError)
         return self._graph
@@ -165,7 +165,7 @@ class Stream:
             self._graph.edges.append(edge)
 
     def _transform(self, kind: TransformKind, function: Callable[[Any], Any]) -> Stream:
-        # A transform runs before partitioning, so behind keyBy it would change the key that the user asked for.
+        # A transform runs before partitioning, so after keyBy it would change the key that the user asked for.
         self._refuse_if_partitioned(kind.value)
         added = (Transform(kind, function),)
         return Stream(self._graph, tuple(replace(b, transforms=b.transforms + added) for b in self._branches))

@@ -72,9 +72,9 @@ class Context(ABC):
     partitions: tuple[str, ...]
     #: Sender of the message, batch or end that is being handled, else None.
     sender: Subtask | None
-    #: Key of the message or timer that is being handled, behind a hash edge. None in `Node.onMessages` and `onBatch`.
+    #: Key of the message or timer that is being handled, after a hash edge. None in `Node.onMessages` and `onBatch`.
     key: Any
-    #: Keys of the messages in `Node.onMessages`, in their order, behind a hash edge. None elsewhere.
+    #: Keys of the messages in `Node.onMessages`, in their order, after a hash edge. None elsewhere.
     keys: list[Any] | None
     #: Seconds since the epoch. Never goes back, not even after a restore. Nodes need no other clock.
     now: float
@@ -115,7 +115,7 @@ class Context(ABC):
         Raises
         ------
         NodeError
-            as `send`. Some messages ahead of the refused message may not be sent then.
+            as `send`. Some messages before the refused message may not be sent then.
         """
         for message in messages:
             self.send(message, to)
@@ -126,7 +126,7 @@ class Context(ABC):
 
     @abstractmethod
     def registerTimer(self, at: float) -> None:
-        """Call `Node.onTimer` when `now` has reached `at`. Saved in the snapshot; per key behind a hash edge.
+        """Call `Node.onTimer` when `now` has reached `at`. Saved in the snapshot; per key after a hash edge.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Context(ABC):
 
     @abstractmethod
     def deleteTimer(self, at: float) -> None:
-        """Remove the timer for `at`, and behind a hash edge for the current key, if there is such a timer."""
+        """Remove the timer for `at`, and after a hash edge for the current key, if there is such a timer."""
 
     @abstractmethod
     def getValueState(self, name: str, *, ttl: float | None = None) -> ValueState:
@@ -247,7 +247,7 @@ class Node:
     def onMessages(self, messages: list[Any], context: Context) -> None:
         """Handle messages of one channel, in order. A node with this hook needs no `onMessage`, and gets no call of it.
 
-        A snapshot lies before or behind the whole list, as it does for one message. ``context.key`` is None, so a timer
+        A snapshot lies before or after the whole list, as it does for one message. ``context.key`` is None, so a timer
         belongs to no key. The node may change the list.
 
         Parameters
@@ -255,7 +255,7 @@ class Node:
         messages : list
             What waits on the channel, as far as the turn of this subtask allows.
         context : Context
-            `Context.keys` has the messages' keys behind a hash edge.
+            `Context.keys` has the messages' keys after a hash edge.
         """
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:

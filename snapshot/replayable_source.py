@@ -31,14 +31,14 @@ class ReplayableSource(Source):
     #: Seconds until `available` is called again when no partition has anything.
     pollSeconds: ClassVar[float] = 0.05
 
-    #: Whether partitions are read one behind the other, each to its END. Else a slice of each is read in turn.
+    #: Whether partitions are read one after the other, each to its END. Else a slice of each is read in turn.
     sequential: ClassVar[bool] = False
 
     #: {partition: offset}; None before the first poll of a fresh source
     _offsets: dict[str, Any] | None = None
     #: partitions that have not ended, in the order of their turns; None before the first poll
     _open: list[str] | None = None
-    #: called with a partition and an offset ahead of each read, or None
+    #: called with a partition and an offset before each read, or None
     on_slice: Callable[[str, Any], None] | None = None
     #: what the last poll has read, or None
     last_read: tuple[str, Any] | None = None
@@ -57,7 +57,7 @@ class ReplayableSource(Source):
         Returns
         -------
         object
-            The offset behind the last item of the read. None: nothing yet. `END`: never more. `start` itself is an
+            The offset after the last item of the read. None: nothing yet. `END`: never more. `start` itself is an
             error, because the read would be empty for ever.
         """
         raise NotImplementedError

@@ -32,7 +32,7 @@ class ChannelReceiver:
     processed : int
         Number of the last message that was processed before (0 on a fresh channel).
     restored : sequence of Frame
-        Recorded channel state: queued ahead of anything from the link, processed by the ordinary code
+        Recorded channel state: queued before anything from the link, processed by the ordinary code
         (PROTOCOL 6.2, restored channels). The next frame of the link must follow it.
     waves : tuple of (int, int)
         Waves of the restored messages: (number of the last message, wave), ascending (PROTOCOL 6.11, waves).
@@ -59,7 +59,7 @@ class ChannelReceiver:
         for frame in restored:
             self.deliver(frame)
         #: frames at the front of the queue that are not charged to the link's credit: they came from a snapshot, or
-        #: their credit was given back ahead of time
+        #: their credit was given back in advance
         self._uncharged = len(restored)
         self._waves = waves
 
@@ -87,7 +87,7 @@ class ChannelReceiver:
         Raises
         ------
         ChannelError
-            if messages are missing that the sender wrote ahead of the marker.
+            if messages are missing that the sender wrote before the marker.
         """
         if marker.written != self.arrived:
             raise ChannelError(
@@ -111,7 +111,7 @@ class ChannelReceiver:
 
     @property
     def wave(self) -> int | None:
-        """Wave of the next message, or None behind the messages that have waves."""
+        """Wave of the next message, or None after the messages that have waves."""
         while self._waves and self._waves[0][0] <= self.processed and not self._recordings:
             self._waves = self._waves[1:]
         return next((wave for through, wave in self._waves if through > self.processed), None)

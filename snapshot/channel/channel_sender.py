@@ -38,7 +38,7 @@ from cutline.snapshot.channel.survey import ATOMS
 from cutline.snapshot.errors import ChannelError, NodeError
 from cutline.snapshot.ids import ChannelId
 
-#: Bytes at which a frame of single messages is sealed. Sockets run at full speed at this size, and a marker behind a
+#: Bytes at which a frame of single messages is sealed. Sockets run at full speed at this size, and a marker after a
 #: half-written frame waits less than a tenth of a millisecond.
 FRAME_BYTES_TARGET = 32 * 1024
 
@@ -321,7 +321,7 @@ class ChannelSender:
     def put_marker(
         self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True, is_final: bool = False
     ) -> None:
-        """Put a marker behind all sent messages, or ahead of all waiting messages: see `OutputBuffer.put_marker`."""
+        """Put a marker after all sent messages, or before all waiting messages: see `OutputBuffer.put_marker`."""
         self.seal()
         self.buffer.put_marker(snapshot_id, min_snapshot_id, aligned=aligned, saves=saves, is_final=is_final)
 

@@ -60,7 +60,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a na
 class Marker(NamedTuple):
     """Separates, on one channel, the messages sent before the sender's cut from the messages sent after the cut.
 
-    ``written`` is **w** of PROTOCOL 1: the number of the last message ahead of the marker on the channel.
+    ``written`` is **w** of PROTOCOL 1: the number of the last message before the marker on the channel.
     ``min_snapshot_id`` is the lowest snapshot id that still runs (PROTOCOL 3.4). An ``aligned`` marker kept its
     place among the messages. Any other marker has overtaken the frames that waited in the sender's out-buffer.
     """

@@ -106,7 +106,7 @@ def encoded_messages(frame: Frame) -> list[bytes]:
 
 
 def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None) -> bytes:
-    """Return the bytes of `count` messages behind the first `passed`; None: of all, without a walk over them."""
+    """Return the bytes of `count` messages after the first `passed`; None: of all, without a walk over them."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)))
     unpacker.feed(payload)
     unpacker.read_array_header()

@@ -80,7 +80,7 @@ ROOM_FRAMES: Final = 32
 
 
 class FrameRoom:
-    """Room of a buffer or a window for frames that wait: it grows with large frames, and shrinks behind them.
+    """Room of a buffer or a window for frames that wait: it grows with large frames, and shrinks after them.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class OutputBuffer:
         self._spill = spill
         #: frames in order, with the aligned markers between them
         self._queue: deque[AnyFrame | Marker] = deque()
-        #: overtaking markers, in order of arrival; they go ahead of everything in `_queue`
+        #: overtaking markers, in order of arrival; they go before everything in `_queue`
         self._head: deque[Marker] = deque()
         #: aligned markers in `_queue`: {snapshot_id: S when the marker was queued}
         self._waiting: dict[int, int] = {}
@@ -225,7 +225,7 @@ class OutputBuffer:
     def put_marker(
         self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True, is_final: bool = False
     ) -> None:
-        """Put a marker on the channel: behind all sent messages if `aligned`, else ahead of all waiting messages.
+        """Put a marker on the channel: after all sent messages if `aligned`, else before all waiting messages.
 
         With `saves` False, overtaken messages are not saved, because the snapshot has failed already.
         """
@@ -239,7 +239,7 @@ class OutputBuffer:
             self._put_at_head(Marker(snapshot_id, min_snapshot_id, self.written, False), self.framed, saves=saves)
 
     def overtake(self, snapshot_id: int) -> None:
-        """Move the waiting marker of `snapshot_id`, and the markers ahead of it, to the head (PROTOCOL 4.3)."""
+        """Move the waiting marker of `snapshot_id`, and the markers before it, to the head (PROTOCOL 4.3)."""
         if snapshot_id in self._waiting:
             waiting = (n for n, i in enumerate(self._queue) if isinstance(i, Marker) and i.snapshot_id == snapshot_id)
             self._overtake_through(next(waiting) + 1)

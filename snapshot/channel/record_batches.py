@@ -31,7 +31,7 @@ Allocate = Callable[[int], memoryview]
 #: Arrow's defaults. Without explicit options each stream asks the environment whether an old format is wanted.
 _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions()
 
-#: Bytes ahead of a message: a mark, and the length of the message in four bytes.
+#: Bytes before a message: a mark, and the length of the message in four bytes.
 _AHEAD_BYTES: Final = 8
 _END_BYTES: Final = 8
 
@@ -141,7 +141,7 @@ class OpenBatches:
         return self._can_join and batch.num_rows < JOINED_ROWS_MAX and self._has_schema_of(batch)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Encode the rows of `batch` behind all others."""
+        """Encode the rows of `batch` after all others."""
         self._writer.write_batch(batch)
         self.row_count += batch.num_rows
 

@@ -68,7 +68,7 @@ class OldChannel:
     channel: ChannelId
     #: index of the new sender of its messages
     heir: int
-    #: waves of its messages; messages behind the last of them have the wave of the edge
+    #: waves of its messages; messages after the last of them have the wave of the edge
     waves: Waves = ()
 
 

@@ -90,7 +90,7 @@ class Codec:
         return self.pack(pickled(value, found, safe=self.safe))
 
     def pack_all(self, messages: list[Any]) -> bytes | None:
-        """Encode each message as `encode` does, one behind another, in one call. None if one of them needs a pickle."""
+        """Encode each message as `encode` does, one after another, in one call. None if one of them needs a pickle."""
         if not are_atoms(map(type, messages)) and not (_ROOTS.issuperset(map(type, messages)) and _is_tree(*messages)):
             return None
         return self._pack_list(messages)

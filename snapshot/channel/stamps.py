@@ -75,7 +75,7 @@ class OpenStamps:
         self._runs: list[tuple[Stamp, int]] = []
 
     def change(self, stamp: Stamp, sent: int) -> None:
-        """Stamp all messages behind number `sent` otherwise."""
+        """Stamp all messages after number `sent` otherwise."""
         if stamp != self._stamp:
             self._end_run(sent)
             self._stamp = stamp

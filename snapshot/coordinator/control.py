@@ -157,7 +157,7 @@ class PublicationDone:
 
 @dataclass(frozen=True, slots=True)
 class RecordAnnounced:
-    """A record of one subtask alone is stored, and its worker has found no newer claim behind it."""
+    """A record of one subtask alone is stored, and its worker has found no newer claim after the write."""
 
     incarnation: int
     record: LocalCheckpoint
@@ -177,7 +177,7 @@ class RecordFailed:
 
 @dataclass(frozen=True, slots=True)
 class RecordFenced:
-    """Behind a record its worker has found a claim that it does not know to continue the incarnation."""
+    """After a record its worker has found a claim that it does not know to continue the incarnation."""
 
     incarnation: int
     claim: Claim
@@ -265,7 +265,7 @@ class RestoredSubtask:
     own: tuple[Handle, ...] = ()
     #: what the subtask takes over from several, or None where it restores its own state
     inheritance: Inheritance | None = None
-    #: state part of each donor, each with its list of own state behind it
+    #: state part of each donor, each with its list of own state after it
     donor_parts: tuple[Handle, ...] = ()
     #: input edges whose messages are put on other channels
     reshaped: tuple[ReshapedEdge, ...] = ()
@@ -281,7 +281,7 @@ class RestoredSubtask:
     needs_base: bool = False
     #: log of the steps that the subtask repeats, in the order of the steps
     steps: tuple[Handle, ...] = ()
-    #: snapshot that has the state, behind which the steps go on; None: the run begins, or is not logged
+    #: snapshot that has the state, after which the steps go on; None: the run begins, or is not logged
     base: StepBase | None = None
     #: version of the local database that is opened in place of reading `rows`; None: no such
     version: LocalVersion | None = None
@@ -384,7 +384,7 @@ class AnnouncePublished:
 
 @dataclass(frozen=True, slots=True)
 class PruneVersions:
-    """Remove local versions of the run that no stored snapshot lists. Those behind the newest of `kept` stay."""
+    """Remove local versions of the run that no stored snapshot lists. Those later than the newest of `kept` stay."""
 
     incarnation: int
     #: ids of the snapshots whose versions are listed, ascending; at least one
@@ -405,7 +405,7 @@ class NeighbourRecorded:
 
 @dataclass(frozen=True, slots=True)
 class RecordNow:
-    """Record these subtasks ahead of their time, because a requested snapshot waits for their records."""
+    """Record these subtasks early, because a requested snapshot waits for their records."""
 
     incarnation: int
     subtasks: tuple[Subtask, ...]

@@ -10,7 +10,7 @@ about snapshots, `snapshot.coordinator.deployment` about workers. This machine c
        │        READING             │           │           │         │
        └──────────── rollback: a worker failed or was lost ─┴─────────┘
 
-A run that repeats steps is REPLAYING ahead of RUNNING. Every phase ends by the store's answer, by a trigger, or by its
+A run that repeats steps is REPLAYING before RUNNING. Every phase ends by the store's answer, by a trigger, or by its
 deadline. REPLAYING has no deadline, because a replay takes as long as the work that it repeats.
 """
 
@@ -300,7 +300,7 @@ class CoordinatorMachine:
                 self._on_committed(snapshot_id, subtasks)
 
     def _on_handled(self, suspect: Suspect) -> None:
-        """Note that what had failed was handled, maybe behind the cuts of what is on its way now."""
+        """Note that what had failed was handled, maybe after the cuts of what is on its way now."""
         self._restarts.note_handled(suspect, self.completion.on_its_way(suspect.subtask) + 1)
 
     def _is_current(self, incarnation: int) -> bool:

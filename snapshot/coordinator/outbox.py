@@ -30,7 +30,7 @@ class Outbox:
         return self.now + self.epoch_offset
 
     def put(self, effect: Effect) -> None:
-        """Add an effect behind all earlier effects."""
+        """Add an effect after all earlier effects."""
         self._effects.append(effect)
 
     def send(self, worker: int, message: CoordinatorMessage) -> None:

@@ -362,7 +362,7 @@ class _Plan:
         return (channel.source.node, channel.target.node) in self._reshaped
 
     def _misses_end(self, channel: ChannelId) -> bool:
-        """Return whether a channel behind an ended subtask carried no end in the stored graph (PROTOCOL 6.7).
+        """Return whether a channel from an ended subtask carried no end in the stored graph (PROTOCOL 6.7).
 
         Such a channel is new, or lay inside a cycle of the stored graph, where channels carry no end. A subtask that
         has ended needs no end.
@@ -415,7 +415,7 @@ class _Plan:
         return None if is_older else record.version
 
     def _replayed(self, record: SubtaskRecord, partitions: tuple[str, ...] | None) -> RestoredSubtask:
-        """PROTOCOL 12.3: return a subtask that repeats its steps, from the state behind which they go on.
+        """PROTOCOL 12.3: return a subtask that repeats its steps, from the state after which they go on.
 
         A sink has the state of the snapshot itself. Without a state of all subtasks, all others begin afresh.
         """

@@ -1,6 +1,6 @@
 """Recognise messages and timers that fail again after each restart, and isolate the messages (PROTOCOL 6.6).
 
-The failures of a message or a timer count until a published snapshot lies behind it, whatever was published before. Of
+The failures of a message or a timer count until a published snapshot lies after it, whatever was published before. Of
 several messages that fail together, such as the rows of a batch, halves are isolated, until one message is left.
 """
 
@@ -28,7 +28,7 @@ from cutline.snapshot.stored.certificate import SubtaskRecord
 _SUSPECTS_MAX: Final = 1_000
 
 #: Contents that fail at one number until the message is known by its number: its content differs after each restart.
-#: Fewer may be so many messages behind several inputs.
+#: Fewer may be as many different messages, after a node with several inputs.
 _CONTENTS_MAX: Final = 5
 
 
@@ -73,7 +73,7 @@ class RepeatedFailures:
         self._poison_after = poison_after
         #: {message or timer: failures in a row}
         self._counts: dict[Suspect, int] = {}
-        #: {message or timer that was handled since its last failure: lowest number, as in `note_published`, behind it}
+        #: {message or timer that was handled since its last failure: lowest number, as in `note_published`, after it}
         self._handled: dict[Suspect, int] = {}
         #: {messages that failed together: failures in a row}
         self._batches: dict[FailedBatch, int] = {}
@@ -96,7 +96,7 @@ class RepeatedFailures:
                 return self._count_batch(failed_event, self._poison_after, reason)
 
     def note_handled(self, suspect: Suspect, number: int) -> None:
-        """Note that a message or a timer was handled that had failed. What is published from `number` on is behind it.
+        """Note that a message or a timer was handled that had failed. What is published from `number` on is after it.
 
         The failure of an equal message at another number is not the same message's from now on.
         """
@@ -195,7 +195,7 @@ class RepeatedFailures:
         waiting = [each for each in self._of_channel(failed.channel) if each not in self._handled]
         found = {each.content for each in (*waiting, *letters) if each.number == failed.number}
         recognised = {letter.number for letter in letters}
-        # A message that failed elsewhere and was not recognised may be this one. So may one that failed behind it.
+        # A message that failed elsewhere and was not recognised may be this one. So may one that failed after it.
         has_moved = any(each.number not in {failed.number, *recognised} for each in waiting) or any(
             letter.number > failed.number and letter.content is not None for letter in letters
         )
@@ -205,7 +205,7 @@ class RepeatedFailures:
         return [each for each in self._counts if isinstance(each, FailedMessage) and each.channel == channel]
 
     def _of_content(self, failed: FailedMessage) -> list[FailedMessage]:
-        """Return the message with the numbers that it had, because behind several inputs a restart may change them."""
+        """Return the message with its earlier numbers, because restarts change them after several inputs."""
         same = [each for each in self._of_channel(failed.channel) if each.content == failed.content]
         return [each for each in same if each not in self._handled]
 

@@ -143,7 +143,7 @@ class Restarts:
         return None
 
     def blame(self, failed_event: FailedEvent, reason: str, now: float, epoch: float) -> str | None:
-        """Count the last failure anew, because its event's report came behind that of a consequence."""
+        """Count the last failure anew, because its event's report came after that of a consequence."""
         assert self._before is not None
         self._rows, self.history = self._before
         return self.count(reason, now, epoch, failed_event)

@@ -38,7 +38,7 @@ class SnapshotTable:
     state_multiple : int
         Snapshots whose ids are multiples store all state. Requested snapshots do (PROTOCOL 12.11).
     aggregates : collection of Subtask
-        Subtasks that write to a store ahead of their acknowledgement. One snapshot at a time may be pending then, and
+        Subtasks that write to a store before their acknowledgement. One snapshot at a time may be pending then, and
         one for which only these are missing has no timeout (PROTOCOL 13.5, one at a time).
     """
 

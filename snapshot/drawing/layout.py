@@ -77,7 +77,7 @@ def layout(topology: Topology) -> Layout:
 
 
 def _layers(topology: Topology) -> list[list[_Block]]:
-    """Return the layers of blocks. Each block stands behind its predecessors; components are in topological order."""
+    """Return the layers of blocks. Each block stands after its predecessors; components are in topological order."""
     blocks = [_block(topology, component) for component in topology.components]
     pairs = dict.fromkeys(
         (topology.node(edge.source).component, topology.node(edge.target).component) for edge in topology.edges

@@ -68,7 +68,7 @@ class MendedSnapshot:
         self._logs: dict[Subtask, bytes] = {}
 
     def problem_of_steps(self, *, is_copy: bool) -> str | None:
-        """Return why steps behind the state forbid the edits, or a copy under another name; None if they do not."""
+        """Return why steps after the state forbid the edits, or a copy under another name; None if they do not."""
         records = self.snapshot.manifest.records
         if is_copy and any(each.version is not None and each.rows is None for each in records):
             return (
@@ -107,7 +107,7 @@ class MendedSnapshot:
     def replaceMessages(self, edge: Edge, where: Where, replacement: Replacement) -> Self:
         """Put `replacement(message)` in the place of each message in flight for which `where` is true.
 
-        A new message stays on the channel of the old one. So behind a hash edge it has a key of the same subtask.
+        A new message stays on the channel of the old one. So after a hash edge it has a key of the same subtask.
 
         Raises
         ------
@@ -362,7 +362,7 @@ class _Writing:
     # ---------------------------------------------------------------- lists
 
     def _row_list(self, record: SubtaskRecord) -> tuple[ListEntry, ...] | None:
-        """Return the list of rows: as it was, or copied to a base, and the edited rows as generation 1 behind it."""
+        """Return the list of rows: as it was, or copied to a base, and the edited rows as generation 1 after it."""
         entries = record.rows or ()
         if entries and self._is_copy:
             sources = tuple((entry,) for entry in entries)

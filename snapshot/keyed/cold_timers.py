@@ -1,4 +1,4 @@
-"""The keyed timers that a cold tier keeps outside memory: all at or behind a horizon.
+"""The keyed timers that a cold tier keeps outside memory: all at or after a horizon.
 
 Near timers, those before the horizon, are in memory. Each timer is a row of the store too, or of changed rows that are
 not applied yet. The horizon moves forward when the near timers are used up, and back when they become too many::

@@ -108,7 +108,7 @@ class ColumnReader:
         return True
 
     def read(self, count: int) -> ColumnChunk | None:
-        """Return the next rows, `count` at most, or None behind the last."""
+        """Return the next rows, `count` at most, or None after the last."""
         captured = self._table.captured
         while self._block < captured.block_count:
             block = captured.copy(self._block)

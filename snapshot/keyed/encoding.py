@@ -151,7 +151,7 @@ class _TableReader:
         self._keys, self._values = iter(table.rows), iter(table.rows.values())
 
     def read(self, count: int) -> _Chunk | None:
-        """Return the next `count` rows, or fewer at the end, or None behind it."""
+        """Return the next `count` rows, or fewer at the end, or None after it."""
         subs: list[Any] | None = None
         if self._has_sub_keys:
             columns = list(map(list, zip(*islice(self._rows, count), strict=True)))

@@ -89,7 +89,7 @@ class KeyedStates:
     edge_keys : sequence of Key
         Key of each input with a key.
     has_timers : bool
-        Whether the node acts on timers, whose rows are keyed behind an input with a key.
+        Whether the node acts on timers, whose rows are keyed where an input has a key.
     is_batched : bool
         Whether the node gets batches and no messages, so that reducing by the column is cheaper.
     """
@@ -167,7 +167,7 @@ class KeyedStates:
         return min((spec.version for spec in states), default=None)
 
     def migrated(self, segments: Sequence[Segment], migrate: Migrate) -> MigratedRows:
-        """Return the restored rows with values of the node's version. Called ahead of `restore`. Raises as `migrated`.
+        """Return the restored rows with values of the node's version. Called before `restore`. Raises as `migrated`.
 
         All rows are in memory meanwhile, encoded.
         """

@@ -84,7 +84,7 @@ class NestedTable(StateTable):
         return None if self._has_expired(key, sub) else rows.get(sub)
 
     def write(self, key: Any, sub: Any, stored: Any) -> None:
-        """Write one row. The row stands behind the key's other rows if its sub-key is new."""
+        """Write one row. The row stands after the key's other rows if its sub-key is new."""
         rows = self.live.get(key)
         if rows is None:
             rows = self.missed(key)

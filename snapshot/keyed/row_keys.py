@@ -80,7 +80,7 @@ def expiry_heads_of(times: npt.NDArray[np.float64]) -> npt.NDArray[np.void]:
     return _time_heads(_EXPIRY_RANGE, times)
 
 
-#: first key behind all rows
+#: first key after all rows
 ROWS_END: Final = b"\x80"
 #: end of the keys of timers; no key of the database is greater
 TIMERS_END: Final = b"\xff" * (TIME_HEAD_BYTES + 1)
@@ -90,7 +90,7 @@ TIMERS_START: Final = _TIMER_RANGE.to_bytes(2, "big")
 
 
 def end_of(prefix: bytes) -> bytes:
-    """Return the first key behind all keys that begin with `prefix`. The prefix must not be all 0xFF."""
+    """Return the first key after all keys that begin with `prefix`. The prefix must not be all 0xFF."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])
 

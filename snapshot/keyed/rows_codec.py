@@ -200,7 +200,7 @@ def _long(code: int, data: bytes) -> int:
 
 
 def _unpack_all(column: pa.Array) -> list[Any]:
-    """Decode all rows in one call, because the bytes of neighbours abut: behind a header they are one array."""
+    """Decode all rows in one call, because the bytes of neighbours abut: after a header they are one array."""
     offsets, data = bytes_of(column)
     header = b"\xdd" + len(column).to_bytes(4, "big")
     return list(_unpack(header + memoryview(data)[offsets[0] : offsets[-1]]))

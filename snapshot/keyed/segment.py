@@ -125,7 +125,7 @@ def no_rows() -> pa.RecordBatch:
 
 
 def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of all batches, one batch behind another."""
+    """Return the rows of all batches, one batch after another."""
     if len(batches) == 1:
         return batches[0]
     return row_batch([_concatenated([batch.column(place) for batch in batches]) for place in range(len(ROW_SCHEMA))])

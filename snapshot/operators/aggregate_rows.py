@@ -77,7 +77,7 @@ def _decoded(values: list[Any], kinds: tuple[type[np.generic], ...]) -> list[Col
     rows = np.frombuffer(b"".join(values), np.uint8).reshape(-1, width)
     columns = []
     for place, kind in enumerate(kinds):
-        start = header + NUMBER_BYTES * place + 1  # behind the type
+        start = header + NUMBER_BYTES * place + 1  # after the type
         stored = np.ascontiguousarray(rows[:, start : start + NUMBER_BYTES - 1])
         columns.append(stored.view(np.dtype(kind).newbyteorder(">")).ravel().astype(kind))
     return columns

@@ -2,7 +2,7 @@
 
 Jason Jackson, "Exactly once semantics" (2014): a total is a sum of a monoid, so the store's part and the part in memory
 are added when the part in memory is written. What a subtask has added since the last cut is its *difference*. The
-difference of a snapshot is written to the store behind the cut, and counts when the manifest exists (PROTOCOL 13).
+difference of a snapshot is written to the store after the cut, and counts when the manifest exists (PROTOCOL 13).
 """
 
 from __future__ import annotations

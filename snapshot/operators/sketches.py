@@ -216,7 +216,7 @@ class HyperLogLog(_DistinctCount):
         return round(_library("HyperLogLog").hll_sketch.deserialize(state).get_estimate())
 
 
-#: Modes of a sketch, in its byte 7, and bytes ahead of the numbers (DataSketches, "HLL sketch: format").
+#: Modes of a sketch, in its byte 7, and bytes before the numbers (DataSketches, "HLL sketch: format").
 _HEADER_BYTES: Final = {0: 8, 1: 12}
 _REGISTERS: Final = 2
 

@@ -1,7 +1,7 @@
 """Decide which edges are aligned: PROTOCOL 4.1, once, when a graph is built.
 
 An edge may be aligned only if every edge into its source node is, and all edges into one node agree. Edges on a cycle,
-or behind a cycle, are never aligned. The run's alignment is a wish, granted where these rules permit. A request of
+or after a cycle, are never aligned. The run's alignment is a wish, granted where these rules permit. A request of
 `connect` that the rules forbid is a problem. The protocol that obeys the result is not in this file.
 """
 

@@ -176,7 +176,7 @@ def _topology(
 
 
 def _aligned(topology: Topology, mode: Mode) -> Topology:
-    """Return the topology of a mode whose markers stay behind the messages, so that nothing is in flight at a cut."""
+    """Return the topology of a mode whose markers stay after the messages, so that nothing is in flight at a cut."""
     reason = f"mode {mode.name!r}"
     edges = tuple(replace(edge, alignment=ALIGNED, reason=reason) for edge in topology.edges)
     return replace(topology, edges=edges, mode=mode)

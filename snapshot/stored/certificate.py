@@ -56,7 +56,7 @@ class SentEntry:
 
     channel: ChannelId
     sent: int  #: number of the last message sent (S)
-    written: int  #: number of the last message ahead of the marker (w)
+    written: int  #: number of the last message before the marker (w)
     first: int  #: first number of the sender's part, read from the stored messages; 0 without a part
     last: int  #: last number of the sender's part, read from the stored messages; 0 without a part
 
@@ -94,8 +94,8 @@ class SubtaskRecord:
     rows: tuple[ListEntry, ...] | None = None  #: list of the keyed state, in the order of application; None: no such
     own: tuple[Handle, ...] | None = None  #: list of own state in deltas, in the order of application; None: no such
     waves: tuple[ChannelWaves, ...] | None = None  #: of the incoming channels whose messages have waves; None: no such
-    steps: tuple[Handle, ...] | None = None  #: log of the steps behind the state, in the order of the steps; None: none
-    base: StepBase | None = None  #: snapshot behind which the log goes on, and whose state is listed; None: none
+    steps: tuple[Handle, ...] | None = None  #: log of the steps after the state, in the order of the steps; None: none
+    base: StepBase | None = None  #: snapshot after which the log goes on, and whose state is listed; None: none
     version: LocalVersion | None = None  #: keyed state on a local disk; None: no such
 
     @property

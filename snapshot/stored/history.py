@@ -34,7 +34,7 @@ def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
     """Return the ids of the snapshots in the run's history, ascending. The last id is the newest.
 
     The history is the chain of bases from the highest claim with a base (PROTOCOL 7.3). A manifest off the chain is
-    void, because a fenced coordinator wrote it, or the run was rolled back behind it. Ids that retention has deleted
+    void, because a fenced coordinator wrote it, or the run was rolled back past it. Ids that retention has deleted
     are left out, except the newest: reading its missing manifest must raise an error.
 
     Parameters

@@ -26,11 +26,11 @@ class ListEntry:
 
     handle: Handle  #: of a ROWS part
     lo: int  #: first key group to read
-    hi: int  #: first key group behind those to read
+    hi: int  #: first key group after those to read
 
 
 class StepBase(NamedTuple):
-    """The last snapshot with the state of all nodes, behind which a log of steps goes on."""
+    """The last snapshot with the state of all nodes, after which a log of steps goes on."""
 
     snapshot_id: int
     incarnation: int  #: incarnation in which that snapshot was taken
@@ -45,7 +45,7 @@ class Lists(NamedTuple):
     groups: tuple[int, int] | None  #: key groups [lo, hi) of the subtask; None without keyed state
     rows: tuple[ListEntry, ...]  #: keyed state, in the order of application
     own: tuple[Handle, ...]  #: own state in deltas, in the order of application
-    steps: tuple[Handle, ...] = ()  #: log of the steps behind the state, in the order of the steps
+    steps: tuple[Handle, ...] = ()  #: log of the steps after the state, in the order of the steps
     base: StepBase | None = None  #: snapshot that has the state; None: the log begins with the run
     version: LocalVersion | None = None  #: keyed state on a local disk; None: no such
 
@@ -62,7 +62,7 @@ class Made(NamedTuple):
     incarnation: int
 
     def restored_count(self, handles: Iterable[Handle]) -> int:
-        """Return the length of a list's restored part. All behind it is the own part."""
+        """Return the length of a list's restored part. All after it is the own part."""
         return sum(1 for _ in takewhile(lambda handle: (handle.run, handle.incarnation) != self, handles))
 
 
@@ -183,7 +183,7 @@ def _delta_problems(subtask: Subtask, own: Sequence[Handle]) -> Iterator[str]:
 
 
 def _step_problems(subtask: Subtask, steps: Sequence[Handle], base: StepBase | None) -> Iterator[str]:
-    """PROTOCOL 12.7: a log begins with its first step, or not later than behind its base. Each part follows another."""
+    """PROTOCOL 12.7: a log begins with its first step, or at the latest right after its base. Parts abut."""
     if not steps or base is None:
         return _abutting_problems(subtask, steps, 0)
     first = steps[0]
@@ -203,7 +203,7 @@ def _version_problems(subtask: Subtask, lists: Lists, made: Made) -> Iterator[st
 
 
 def _base_problems(lists: Mapping[Subtask, Lists]) -> Iterator[str]:
-    """PROTOCOL 12.11: the logs of all subtasks begin behind one snapshot."""
+    """PROTOCOL 12.11: the logs of all subtasks begin after one snapshot."""
     bases = {subtask: 0 if each.base is None else each.base.snapshot_id for subtask, each in lists.items()}
     if len(dict.fromkeys(bases.values())) > 1:
         some = ", ".join(f"{subtask} {base}" for subtask, base in list(bases.items())[:4])
@@ -252,7 +252,7 @@ def list_problems_since(before: Mapping[Subtask, Lists], now: Mapping[Subtask, L
 
 
 def _base_problems_since(subtask: Subtask, older: StepBase | None, newer: StepBase | None) -> Iterator[str]:
-    """PROTOCOL 12.11: a log never goes back behind an older snapshot, whose parts may be gone."""
+    """PROTOCOL 12.11: a log never goes back beyond an older base, because parts before it may be gone."""
     if older is not None and (newer is None or newer.snapshot_id < older.snapshot_id):
         found = "the beginning" if newer is None else str(newer.snapshot_id)
         yield f"{subtask}: its log of steps begins behind {found}, but {older.snapshot_id} was published"

@@ -173,7 +173,7 @@ def with_signing_key(backend: StateBackend, key: bytes | None) -> StateBackend:
 
 
 def _tail(signer: hmac.HMAC, number: int, is_last: bool, before: bytes, content: Sequence[memoryview]) -> bytes:
-    """Return the 33 bytes behind the content of a block."""
+    """Return the 33 bytes after the content of a block."""
     signing = signer.copy()
     signing.update(_PLACE.pack(number, is_last) + before)
     for piece in content:

@@ -86,7 +86,7 @@ class SubtaskContext(Context):
         self.inputs = inputs
         self.outputs = tuple(edge.target for edge in edges)
         self.partitions = ()
-        #: steps that are to be repeated behind the present one
+        #: steps that are to be repeated after the present one
         self.steps_left = 0
         self.sender = None
         self.key = None

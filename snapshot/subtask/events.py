@@ -32,7 +32,7 @@ class MarkerArrived:
 
 @dataclass(frozen=True, slots=True)
 class MarkerReached:
-    """The subtask has processed all messages ahead of an aligned marker."""
+    """The subtask has processed all messages before an aligned marker."""
 
     channel: ChannelId
     snapshot_id: int
@@ -131,7 +131,7 @@ class CaptureState:
 
 @dataclass(frozen=True, slots=True)
 class SendMarker:
-    """Put a marker at the head of `channel`, or, when `aligned`, behind all sent messages."""
+    """Put a marker at the head of `channel`, or, when `aligned`, after all sent messages."""
 
     channel: ChannelId
     snapshot_id: int

@@ -60,11 +60,11 @@ class ReadyInputs:
         return self._waiting.get(channel)
 
     def mark_ready(self, channel: ChannelId) -> None:
-        """Add the input of `channel` behind the ready inputs. A ready input keeps its turn."""
+        """Add the input of `channel` at the end of the ready inputs. A ready input keeps its turn."""
         self._waiting.setdefault(channel, self._inputs[channel])
 
     def requeue(self, turn: InputProcessor) -> None:
-        """Move the input behind the ready inputs after its turn. Remove a drained input."""
+        """Move the input to the end of the ready inputs after its turn. Remove a drained input."""
         channel = turn.end.channel
         del self._waiting[channel]
         if not turn.end.drained:
@@ -214,7 +214,7 @@ class InputProcessor:
     def _handle_piece(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
         """Pass messages up to the next suspects, or suspects, or set one message aside (PROTOCOL 6.6)."""
         number = self.end.processed + 1
-        # Decoded anew, because the messages behind the piece may not fit the shape that the node takes.
+        # Decoded anew, because the messages after the piece may not fit the shape that the node takes.
         messages = messages_of(frame, self._codec)
         start = number - frame.first
         is_whole = isinstance(messages, pa.RecordBatch) and self._takes_batches and frame.stamps is None

@@ -65,7 +65,7 @@ class Isolation:
         end = number + len(messages)
         for isolated in self._isolated:
             end = min(bound for bound in (end, isolated.first, isolated.last + 1) if bound > number)
-        numbers = (each.number - _SEARCHED_MAX for each in self._messages)  # it may have come behind others before
+        numbers = (each.number - _SEARCHED_MAX for each in self._messages)  # it may come earlier than before
         first = max(number, min([end, *numbers, *(letter.number for letter in self._letters)]))
         searched = messages[first - number : end - number]
         for each, content in enumerate(content_hashes(searched, self._codec), first):

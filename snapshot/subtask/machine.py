@@ -219,7 +219,7 @@ class SubtaskMachine:
         NodeError
             if a hook fails.
         ChannelError
-            if messages ahead of a marker are missing.
+            if messages before a marker are missing.
         """
         self._state.step_time = now + self._lead
         self.core.context.hooks.calls += 1

@@ -21,8 +21,8 @@ from cutline.snapshot.plan.declarations import Transform
 from cutline.snapshot.subtask.observer import ObservedSender
 from cutline.snapshot.subtask.transforms import chained
 
-#: rows of a batch; larger batches are sent in parts, because a part of this size fits the CPU cache. A marker waits
-#: behind a half-written part for a fraction of a millisecond.
+#: rows of a batch; larger batches are sent in parts, because a part of this size fits the CPU cache. A marker waits for
+#: the rest of a half-written part: a fraction of a millisecond.
 BATCH_ROWS_MAX: Final = 64 * 1024
 
 _RecordBatch = pa.RecordBatch

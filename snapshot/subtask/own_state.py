@@ -170,7 +170,7 @@ class OwnState:
         self._apply(united, deltas)
 
     def _decoded(self, state: Any, changes: Sequence[tuple[bool, memoryview]]) -> tuple[Any, list[Any]]:
-        """Return the whole state, and the deltas behind it."""
+        """Return the whole state, and the deltas after it."""
         if not changes:
             return state, []
         whole, *deltas = [self._codec.decode_state(body)["state"] for _, body in changes]
@@ -250,6 +250,6 @@ class OwnState:
 
 
 def _since_whole(changes: Sequence[tuple[bool, memoryview]]) -> Sequence[tuple[bool, memoryview]]:
-    """Return the last whole state, and the deltas behind it."""
+    """Return the last whole state, and the deltas after it."""
     whole = [number for number, (is_whole, _) in enumerate(changes) if is_whole]
     return changes[whole[-1] :] if whole else changes

@@ -79,7 +79,7 @@ class Recorder:
     aligned_outputs : frozenset of ChannelId
         Outputs on which a marker keeps its place among the messages.
     holds : bool
-        Whether an input is held behind its aligned marker. Not where messages have epochs (PROTOCOL 13.10).
+        Whether an input is held after its aligned marker. Not where messages have epochs (PROTOCOL 13.10).
     """
 
     def __init__(

@@ -145,7 +145,7 @@ class NotifyingWriter(LateWriter):
     Parameters
     ----------
     notify : callable
-        Called behind each `submit`.
+        Called after each `submit`.
     """
 
     def __init__(self, notify: Callable[[], None]) -> None:

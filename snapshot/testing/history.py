@@ -88,7 +88,7 @@ class History:
         ``{(incarnation, channel): Start}`` of channels that the restored snapshot had not, because the parallelism or
         the partitioning was another.
     records : dict
-        ``{(subtask, number)}`` of the records of subtasks alone that are stored, and behind which no other claim was.
+        ``{(subtask, number)}`` of the records of subtasks alone that are stored, and that no other claim has followed.
         The values mean nothing.
     composed : dict
         ``{(snapshot_id, subtask): (incarnation, number)}`` of the records of which snapshots were made.
@@ -158,7 +158,7 @@ class History:
         return [event for subtask in subtasks for event in self.handled_among([*self.lasting(subtask)])]
 
     def handled_among(self, events: Sequence[Event]) -> Iterator[Event]:
-        """Yield the received events whose message the node got. A dead letter is sent right behind its receipt."""
+        """Yield the received events whose message the node got. A dead letter is sent right after its receipt."""
         for event, after in zip_longest(events, events[1:]):
             if event.kind is Kind.RECEIVE and not (after is not None and self._is_dead_letter(after)):
                 yield event

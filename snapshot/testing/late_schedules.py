@@ -1,7 +1,7 @@
 """Schedules whose snapshots and faults lie anywhere in a run, however long the run is.
 
 Schedules of `snapshot.testing.strategies` are short, because short schedules shrink well. Their snapshots hold the
-state behind a few messages. A restore that is wrong only for a large or a late state needs these schedules.
+state after a few messages. A restore that is wrong only for a large or a late state needs these schedules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def late_schedules(graph: Graph, reference: History, faults: int, count: int) ->
     reference : History
         A run without faults, whose length is divided evenly.
     faults : int
-        Maximum number of faults of one schedule, each behind a snapshot of its own.
+        Maximum number of faults of one schedule, each after a snapshot of its own.
     count : int
         Number of schedules.
     """

@@ -142,7 +142,7 @@ class OnChannel(DataStep):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Transmit(OnChannel):
-    """Put the first item of the sender's output buffer on the wire. A marker that overtakes goes ahead of messages."""
+    """Put the first item of the sender's output buffer on the wire. A marker that overtakes goes before messages."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -236,7 +236,7 @@ class PutRecord(_OfSubtask, ControlStep):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckClaim(_OfSubtask, ControlStep):
-    """Let a worker check, behind a record, whether another coordinator has taken the run."""
+    """Let a worker check, after a record, whether another coordinator has taken the run."""
 
     number: int
 

@@ -11,7 +11,7 @@ Stages of a worker between two rollbacks::
        │                                                                                                  v
        └──────────────────── Deploy of a later incarnation, from any stage ─────────────────────────── RUNNING
 
-    any stage behind WAITING ──user code raised, a peer was lost, a part was unreadable──> FAILED ──Deploy──> RESTORING
+    any stage after WAITING ──user code raised, a peer was lost, a part was unreadable──> FAILED ──Deploy──> RESTORING
 """
 
 from __future__ import annotations

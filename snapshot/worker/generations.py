@@ -9,7 +9,7 @@ beside processing, and passes the results back. Must not know how rows are encod
     capture ──EncodeRows──> WAITING ──StoreRows──> STORED ──CompactRows──> adopted at the next capture
                             ^  ^           │
            MergeRows with ──┘  └──failed───┘
-           those behind it
+           those after it
 
 Rules, each with its reason:
 
@@ -309,7 +309,7 @@ class GenerationLog:
         return self._newest
 
     def drop_through(self, generation: int) -> None:
-        """Drop the parts of a log that no later snapshot needs, because a published one has the state behind them.
+        """Drop the parts of a log that no later snapshot needs, because a published one has the state after them.
 
         A part that is being stored or merged stays, because its result must find it. A replay leaves its steps out.
         """
@@ -420,7 +420,7 @@ class GenerationLog:
         return [Declined(snapshot_id, reason) for snapshot_id in declined]
 
     def _store_next(self) -> list[StorageTask]:
-        """Begin to store the oldest segment that waits, merged with those behind it that no snapshot needs alone."""
+        """Begin to store the oldest segment that waits, merged with those after it that no snapshot needs alone."""
         # A cut may need segments that a whole state has replaced in the list since.
         needed = [*dict.fromkeys([*chain.from_iterable(self._cuts.values()), *self._segments])]
         if self._has_failed or any(segment.status in (_Status.MERGING, _Status.STORING) for segment in needed):

@@ -1,6 +1,6 @@
 """Find a clock that no aggregate has reached (Jackson, "Exactly once semantics", 2014; PROTOCOL 13.15).
 
-Each aggregate answers with the number, for each partition, behind the last slice that it has seen. The maximum of all
+Each aggregate answers, for each partition, with the number after that of the last slice it has seen. The maximum of all
 answers is the clock. When the inputs of all aggregates have ended, the clock is above everything. Those of some say
 nothing of the others, which may have other sources.
 """

@@ -49,7 +49,7 @@ class SliceAssigner(StampAssigner):
         self._subtask = subtask
         self._node = node if isinstance(node, PersistentAggregate) else None
         self._backpressure = backpressure
-        #: {partition: number of the slice behind the last one that was seen}, of an aggregate
+        #: {partition: number of the slice after the last one that was seen}, of an aggregate
         self._seen: dict[str, int] = {}
         #: snapshot whose clock was asked for and is not known, and the last one that has a clock; 0: none
         self._asked = self._announced = 0

@@ -47,7 +47,7 @@ class SourceSlices:
         return number
 
     def cut(self, snapshot_id: int) -> None:
-        """Note that what is added from now on is behind the marker of a snapshot."""
+        """Note that what is added from now on is after the marker of a snapshot."""
         self._at_cut = snapshot_id, dict(self._numbers)
         self._set_pending(True)
 
@@ -57,7 +57,7 @@ class SourceSlices:
             self._set_pending(False)
 
     def published(self, snapshot_id: int) -> None:
-        """Note what all aggregates have got: the slices ahead of the marker of a published snapshot.
+        """Note what all aggregates have got: the slices before the marker of a published snapshot.
 
         Relays may drop messages, so that no aggregate knows of a slice, and no clock names it.
         """
@@ -75,7 +75,7 @@ class SourceSlices:
         clock : mapping of str to int
             ``{partition: number of a slice}``.
         offsets : mapping
-            The offsets behind all slices.
+            The offsets after all slices.
         """
         found = dict(offsets)
         for partition, slices in self._slices.items():

@@ -70,7 +70,7 @@ class LocalCheckpointCollector:
             yield Await(RecordDeadline(subtask), now + (0.0 if machine.status is Status.ENDED else delay))
 
     def _record_full_logs(self, now: float) -> Decisions:
-        """Let subtasks record themselves ahead of time, because their logs fill memory."""
+        """Let subtasks record themselves early, because their logs fill memory."""
         for subtask in self._machines:
             if self._recording(subtask).memory.is_half_full and self._writer.may_hurry(subtask):
                 yield from self._record(subtask, now)
@@ -164,7 +164,7 @@ class LocalCheckpointCollector:
         yield from self._decide(decisions, now)
 
     def _decide(self, decisions: record_writer.Decisions, now: float) -> Decisions:
-        """Perform decisions about records. A record is announced ahead of its commits, which may fail."""
+        """Perform decisions about records. A record is announced before its commits, which may fail."""
         for record in decisions.write:
             yield Perform(self._incarnation, WriteRecord(record, self._writer.next_claim))
         for subtask, senders in decisions.awaits:

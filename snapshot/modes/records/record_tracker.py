@@ -152,7 +152,7 @@ class LocalCheckpointTracker:
     def take_first_round(self) -> bool:
         """Return True once in each incarnation, when it has a snapshot, and each subtask has a record. Else False.
 
-        Ahead of its first snapshot nothing is shown yet, because the records may make no cut.
+        Before its first snapshot nothing is shown yet, because the records may make no cut.
         """
         if not (self._is_first_round and self._has_snapshot and self._has_all):
             return False

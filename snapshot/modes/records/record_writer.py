@@ -73,7 +73,7 @@ class Decisions:
     write: list[LocalCheckpoint] = field(default_factory=list)
     #: (subtask, senders) of captured records that wait until these senders have recorded more
     awaits: list[tuple[Subtask, tuple[Subtask, ...]]] = field(default_factory=list)
-    #: claims that were found behind records
+    #: claims that were found after records
     fenced: list[Claim] = field(default_factory=list)
     #: records that are stored, to be announced to the coordinator, and seconds since their captures
     announce: list[tuple[LocalCheckpoint, float]] = field(default_factory=list)
@@ -166,7 +166,7 @@ class LocalCheckpointWriter:
         return at.number
 
     def may_hurry(self, subtask: Subtask) -> bool:
-        """Return whether a record may be captured ahead of its time."""
+        """Return whether a record may be captured early."""
         at = self._subtasks[subtask]
         return at.stage is _Stage.IDLE and not at.has_failed
 
@@ -295,7 +295,7 @@ class LocalCheckpointWriter:
             decisions.due.append(record.subtask)
 
     def _needed(self, parts: Iterable[Handle]) -> tuple[Handle, ...]:
-        """PROTOCOL 14.4: return the parts with messages behind the recorded number of their receiver, in order."""
+        """PROTOCOL 14.4: return the parts with messages after the recorded number of their receiver, in order."""
         needed = [each for each in parts if each.channel and each.last > self._receivers.get(each.channel, 0)]
         return tuple(sorted(needed, key=lambda each: (str(each.channel), each.first)))
 

@@ -28,7 +28,7 @@ class Replay:
 
     @property
     def head(self) -> Any:
-        """Return the next entry, or None behind the last."""
+        """Return the next entry, or None after the last."""
         return self._entries[0] if self._entries else None
 
     @property

@@ -69,7 +69,7 @@ class StepCompletion(Acknowledged):
 def with_state(
     records: Mapping[Subtask, SubtaskRecord], topology: Topology, newest: Manifest | None
 ) -> dict[Subtask, SubtaskRecord]:
-    """Return the records, each with the state behind which its log of steps goes on.
+    """Return the records, each with the state after which its log of steps goes on.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ class Stepping(SubtaskLog):
             self._core.lost_state.opened()
 
     def started(self) -> None:
-        """Log that a fresh node is started, or repeat what came before, ahead of its `onStart`."""
+        """Log the start of a fresh node, or repeat what came before the start. Called before `onStart`."""
         if self.keeps_state:
             return
         if self.replay is None:

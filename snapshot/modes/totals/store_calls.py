@@ -44,7 +44,7 @@ def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: in
     """Take a store for an incarnation that restores a snapshot, one call a step. 0: it begins afresh.
 
     Take comes first, so that nobody writes any more. The commit is repeated before the roll-back, because whoever
-    published the snapshot may have been lost ahead of its commit.
+    published the snapshot may have been lost before its commit.
 
     Raises
     ------
@@ -80,8 +80,8 @@ class StoreCalls:
     claim : StoreClaim
     monoid : Monoid
     keys_at_once : int
-        Keys of one call. Behind one that failed only half, because a store gives up what takes it too long, as 10,000
-        sketches may; behind one that succeeded twice as many.
+        Keys of one call. After one that failed only half, because a store gives up what takes it too long, as 10,000
+        sketches may; after one that succeeded twice as many.
     """
 
     def __init__(

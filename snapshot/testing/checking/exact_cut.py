@@ -1,7 +1,7 @@
 """Checkers of one snapshot: 1 exact cut, 2 causality, 4 completeness.
 
 1. The channel state of a snapshot is exactly what was in flight at its cut, as the history log counted.
-2. No subtask's cut depends on events behind another subtask's cut: by vector clocks, not by numbers.
+2. No subtask's cut depends on events after another subtask's cut: by vector clocks, not by numbers.
 4. Every subtask contributed to a snapshot, once, in one incarnation.
 """
 

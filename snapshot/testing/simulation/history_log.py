@@ -44,7 +44,7 @@ class HistoryLog:
     scheduler : Scheduler
         The scheduler whose clock is read.
     seals_each : bool
-        Whether to close a frame behind every message, so that each message can be delivered alone.
+        Whether to close a frame after every message, so that each message can be delivered alone.
     """
 
     def __init__(self, history: History, scheduler: Scheduler, codec: Codec, *, seals_each: bool) -> None:

@@ -43,7 +43,7 @@ _LIST_MAX = 256
 
 
 class MemorySpill(deque[Frame]):
-    """Frames that wait behind a full out-buffer inside a cycle, in the order of their numbers (PROTOCOL 9.2)."""
+    """Frames that wait for room in an out-buffer inside a cycle, in the order of their numbers (PROTOCOL 9.2)."""
 
     def __init__(self, on_frame: Callable[[], None] = lambda: None) -> None:
         super().__init__()

@@ -119,7 +119,7 @@ class SimulatedCluster:
                 worker.find_coordinator()
 
     def peers(self, addresses: Sequence[bytes]) -> dict[int, Worker]:
-        """Return the processes behind addresses, by number, including processes that are gone."""
+        """Return the processes at addresses, by number, including processes that are gone."""
         return {number: self.processes[int(address)] for number, address in enumerate(addresses)}
 
     def peers_changed(self) -> None:

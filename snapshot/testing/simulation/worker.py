@@ -75,7 +75,7 @@ class Neighbours(Protocol):
     """The processes of a run: `snapshot.testing.simulation.simulated_cluster.SimulatedCluster`."""
 
     def peers(self, addresses: Sequence[bytes]) -> dict[int, Worker]:
-        """Return the processes behind addresses, by number, also where they are gone."""
+        """Return the processes at addresses, by number, also where they are gone."""
 
     def peers_changed(self) -> None:
         """Note that a worker has connected, or dropped its connections."""

@@ -194,7 +194,7 @@ class World:
         self.history_log.note(Kind.REFUSED, incarnation, text=what)
 
     def note_record(self, record: CollectorTask, *, is_taken: bool) -> None:
-        """Note that a record is stored. With `is_taken`, another claim was there behind it."""
+        """Note that a record is stored. With `is_taken`, another claim was found after it."""
         if is_taken:
             self.see("a record behind another claim")
         else:
