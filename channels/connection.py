@@ -1,7 +1,7 @@
 """Data connection of two workers: all channels between them, both ways, over one socket.
 
 The worker's loop calls `receive` when the socket is readable, and `pump` when there is something to send or the socket
-is writable. Markers and credits leave ahead of waiting data. Data leaves channel by channel in turn, while the receiver
+is writable. Markers and credits leave before waiting data. Data leaves channel by channel in turn, while the receiver
 has given credit.
 """
 
@@ -64,7 +64,7 @@ class Connection:
         self._window_bytes = window_bytes
         self._outgoing = SendingSchedule()
         self._incoming: dict[int, ReceivingCredit] = {}
-        #: epochs that came ahead of the next frame of a channel
+        #: epochs that came before the next frame of a channel
         self._stamps: dict[int, StampRuns] = {}
 
     def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
@@ -161,7 +161,7 @@ class Connection:
         return self._stamped(msgspec.structs.replace(wire, payload=self._frames.fetch(place)))
 
     def _stamped(self, wire: WireFrame) -> Frame:
-        """Return the channel's frame, with the epochs that came ahead of it."""
+        """Return the channel's frame, with the epochs that came before it."""
         frame, stamps = frame_of(wire), self._stamps.pop(wire.channel, None)
         if stamps is None:
             return frame
@@ -174,7 +174,7 @@ class Connection:
         outgoing, frames, shared_bytes = self._outgoing, self._frames, 0
         while outgoing.waiting or outgoing.marked:
             for channel, marker in outgoing.markers() if outgoing.marked else ():
-                # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
+                # PROTOCOL 1.1: right after the channel's last written frame, before everything else.
                 frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
             if frames.queued_bytes + shared_bytes >= WRITE_BUFFER_BYTES:
                 break

@@ -3,7 +3,7 @@
 A sender may begin a frame while its balance is positive. The frame may drive the balance below zero, so that a batch
 larger than the window leaves (PROTOCOL 9.1). If few frames fill the window, the window grows to `WINDOW_FRAMES` of the
 largest of the newest frames. With room for one frame, both sides would wait in turn. (Within one worker both sides wait
-in turn anyway, so one frame suffices.) Behind large frames the sender's window shrinks again, because one large message
+in turn anyway, so one frame suffices.) After large frames the sender's window shrinks again, because one large message
 must not let small ones pile up for ever. A receiver does not know what its sender has forgotten, so it keeps the
 largest window. A receiver gives back *processed* bytes, so that waiting memory is bounded by the window and one frame.
 Restored messages never came over the link, so they cost no credit and give none back.
@@ -26,7 +26,7 @@ class SendingCredit:
         self._room = FrameRoom(window_bytes)
         #: bytes that were sent, and are not given back
         self._spent_bytes = 0
-        #: bytes that may still be sent; below zero after a frame larger than the balance, or behind large frames
+        #: bytes that may still be sent; below zero after a frame larger than the balance, or when the window shrinks
         self.balance = window_bytes
 
     def spend(self, frame_bytes: int) -> None:

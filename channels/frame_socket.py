@@ -87,7 +87,7 @@ class FrameSocket:
         #: error that the next read raises, because the kernel reports a loss only once; None without a loss
         self._loss: OSError | None = None
         self._queue: deque[_Queued] = deque()
-        #: written bytes of the first queued frame; while it is half written, nothing may go ahead of its rest
+        #: written bytes of the first queued frame; while it is half written, nothing may go before its rest
         self._head_written = 0
         self._shared = SharedPayloads() if WireType.SHARED in caps else None
         #: the peer's memory may come beside the next read; this side's memory goes beside the next write
@@ -147,12 +147,12 @@ class FrameSocket:
         return new_memory(size) if room is None else room
 
     def put(self, frame: WireFrame) -> None:
-        """Queue a frame behind all others."""
+        """Queue a frame after all others."""
         self.traffic.frames_out += 1
         self._queue.append(self._queued(frame.channel, header_of(frame), frame.payload))
 
     def put_data(self, channel: int, frame: Frame) -> int:
-        """Queue a channel's frame behind all others. Return the bytes of its payload that go beside the socket."""
+        """Queue a channel's frame after all others. Return the bytes of its payload that go beside the socket."""
         size, incarnation = len(frame.payload), self.peer.incarnation
         if frame.stamps is not None:
             self.put(stamps_frame(channel, incarnation, frame.stamps))
@@ -196,7 +196,7 @@ class FrameSocket:
         return payload
 
     def put_urgent(self, frame: WireFrame) -> None:
-        """Queue a frame ahead of others, but behind a half-written frame and behind all frames of its own channel."""
+        """Queue a frame before others, but after a half-written frame and after all frames of its own channel."""
         position = len(self._queue)
         ahead = 1 if self._head_written else 0
         while position > ahead and self._queue[position - 1].channel != frame.channel:

@@ -32,7 +32,7 @@ LOCAL_FRAMES = 1
 CREDIT_GRANT_DIVISOR = 4
 
 #: Bytes of frames that are taken from the channel senders before the socket accepts them. They count as written, so a
-#: marker goes behind them. Enough for one large gathered write: 0.1 ms of loopback.
+#: marker goes after them. Enough for one large gathered write: 0.1 ms of loopback.
 WRITE_BUFFER_BYTES = 256 * 1024
 
 #: Bytes that one call of `pump` may write, so that a fast peer does not keep the loop from other peers. More than a few
@@ -45,7 +45,7 @@ RECEIVE_BYTES_MAX = 1024 * 1024
 #: Bytes that one read may take before their frames are known. Larger frames are read straight into their own memory.
 READ_AHEAD_BYTES = 64 * 1024
 
-#: Unsent bytes that the kernel holds for a TCP connection (TCP_NOTSENT_LOWAT). A marker waits behind them: 6 ms instead
+#: Unsent bytes that the kernel holds for a TCP connection (TCP_NOTSENT_LOWAT). A marker waits for them: 6 ms instead
 #: of 15 to a slow reader on loopback. The congestion window, which this does not limit, keeps links full.
 KERNEL_UNSENT_BYTES = 128 * 1024
 

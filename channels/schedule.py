@@ -83,7 +83,7 @@ class SendingSchedule:
     def next_frame(self) -> tuple[int, AnyFrame] | None:
         """Take one frame from the next channel in turn with a frame and credit. None if there is no such channel.
 
-        Take `markers` before and after, because a frame may have an aligned marker right behind it.
+        Take `markers` before and after, because a frame may have an aligned marker right after it.
         """
         while self.waiting:
             channel = next(iter(self.waiting))

@@ -1,7 +1,7 @@
 """Large payloads of a Unix socket's frames go through shared memory. The socket carries their places.
 
-Each direction has a memory. Its descriptor travels beside the first bytes of the socket, and a MEMORY frame goes ahead
-of all data. Then a SHARED frame replaces a DATA frame and says where its payload lies. A payload that finds no room
+Each direction has a memory. Its descriptor travels beside the first bytes of the socket, and a MEMORY frame goes before
+all data. Then a SHARED frame replaces a DATA frame and says where its payload lies. A payload that finds no room
 goes by the socket, as all small payloads do.
 """
 
@@ -34,7 +34,7 @@ class SharedPayloads:
         self._descriptor_taken: int | None = None
 
     def announcement(self, incarnation: int) -> WireFrame:
-        """Return the MEMORY frame, which goes ahead of all data."""
+        """Return the MEMORY frame, which goes before all data."""
         return memory_frame(incarnation, 0 if self._outgoing is None else self._outgoing.size)
 
     def allocate(self, size: int) -> memoryview | None:

@@ -39,7 +39,7 @@ class _Segment:
                 rest[0] = rest[0][count:]
 
     def read(self, position: int) -> tuple[Frame, int]:
-        """Return the frame at `position`, and the position behind the frame."""
+        """Return the frame at `position`, and the position after the frame."""
         reader = FrameReader(DATA_CAPS, read_ahead_bytes=HEADER_BYTES)
         while True:
             count = os.preadv(self._file.fileno(), [reader.space], position)

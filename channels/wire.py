@@ -18,7 +18,7 @@
 
     MARKER payload: snapshot_id u64, min_snapshot_id u64, written u64, aligned u8, is_final u8.
     CREDIT payload: bytes granted u64.
-    STAMPS payload, ahead of a DATA or SHARED frame: MessagePack, [[stamp, messages] of each run].
+    STAMPS payload, before a DATA or SHARED frame: MessagePack, [[stamp, messages] of each run].
     MEMORY payload: size u64.   SHARED payload, in place of a DATA frame's: start u64, length u64, XXH3-64 u64.
 
 The checksum finds damage, not forgery: `channels.handshake` decides which peers may send at all.
@@ -113,7 +113,7 @@ class WireFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 def header_of(frame: WireFrame) -> bytes:
-    """Return the header of `frame`, which goes ahead of its payload."""
+    """Return the header of `frame`, which goes before its payload."""
     return header(
         frame.type, frame.kind, frame.channel, frame.incarnation, frame.first, frame.message_count, frame.payload
     )
@@ -183,7 +183,7 @@ class SharedPlace(NamedTuple):
 
 
 def memory_frame(incarnation: int, size: int) -> WireFrame:
-    """Return the MEMORY frame, which goes ahead of all data: bytes of the memory beside it, or 0 for no memory."""
+    """Return the MEMORY frame, which goes before all data: bytes of the memory beside it, or 0 for no memory."""
     return WireFrame(WireType.MEMORY, 0, incarnation, _MEMORY.pack(size))
 
 
