@@ -49,7 +49,7 @@ class StoreProgress(NamedTuple):
     #: keys in memory that belong to no snapshot yet, and their bytes, about
     open_keys: int
     open_bytes: int
-    #: keys in memory behind a cut, until the store has committed them, and their bytes, about
+    #: keys in memory that wait until the store has committed their snapshot, and their bytes, about
     cut_keys: int
     cut_bytes: int
     #: cells of the present difference that are not written
@@ -68,7 +68,7 @@ class StoreProgress(NamedTuple):
 class ModeProgress(NamedTuple):
     """Progress of what differs by mode, of all workers."""
 
-    #: most steps that a subtask has to repeat behind the present one
+    #: most steps that a subtask has to repeat after the present one
     steps_left: int = 0
     #: {aggregate: progress of its store}
     stores: Mapping[str, StoreProgress] = {}
@@ -93,7 +93,7 @@ class WorkerProgress:
     metrics: dict[str, float]
     #: {reason: count of connections that this process refused, in all incarnations}
     refused: dict[str, int]
-    #: most steps that one of its subtasks has to repeat behind the present one
+    #: most steps that one of its subtasks has to repeat after the present one
     steps_left: int
     #: {aggregate: progress of its store}
     stores: dict[str, StoreProgress]

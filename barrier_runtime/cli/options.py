@@ -74,7 +74,7 @@ _READERS: Final[dict[Any, tuple[Callable[[str], Any], str]]] = {
 
 
 def complete_mode(incomplete: str) -> list[str]:
-    """Return the modes that begin with `incomplete`; behind a colon, settings; behind an equals sign, values."""
+    """Return the modes that begin with `incomplete`; after a colon, settings; after an equals sign, values."""
     name, colon, rest = incomplete.partition(":")
     if not colon:
         return [each for each in (MARKERS, *_CLASSES) if each.startswith(name)]

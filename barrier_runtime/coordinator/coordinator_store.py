@@ -78,9 +78,9 @@ class CoordinatorStore:
         self._silences = 0
 
     def answer(self, ask: AskStore) -> StoreAnswered:
-        """Perform what the fence asks for, and the check behind a manifest that was written.
+        """Perform what the fence asks for, and the check after a written manifest.
 
-        What the fence repeats is tried once, with a pause behind a failure, because a rollback must not wait for it.
+        What the fence repeats is tried once, with a pause after a failure, because a rollback must not wait for it.
 
         Raises
         ------

@@ -75,7 +75,7 @@ def _totals(mode: Mode | None, newest: Manifest | None, incarnation: int, progre
 
 
 def _items_behind(newest: Manifest | None, incarnation: int, progress: ModeProgress) -> int:
-    """Return the messages that the aggregates have added behind the newest snapshot, as their workers reported last."""
+    """Return the messages that the aggregates have added after the newest snapshot, as their workers reported last."""
     if newest is None or newest.incarnation != incarnation:
         # Counted from the restore on, because a restore with another parallelism numbers messages anew.
         return progress.added - progress.added_before

@@ -52,7 +52,7 @@ class LineSource(ReplayableSource):
         return 0
 
     def available(self, partition: str, start: int) -> Any:
-        """Return the end of the line `READ_BYTES` behind `start`. Raise ValueError for a file that is shorter."""
+        """Return the end of the line `READ_BYTES` after `start`. Raise ValueError for a file that is shorter."""
         with open(partition, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if start > size:

@@ -122,7 +122,7 @@ class DataFrameSource(ReplayableSource):
             self._log = _restored_log(self._offsets, log, context)
             return
         self._log, self._shares = log, _fresh_share(log, context)
-        # Taken now, because a later parallelism has other shares, and a snapshot may come ahead of the first read.
+        # Taken now, because a later parallelism has other shares, and a snapshot may come before the first read.
         self._offsets = {name: self.first(name) for name in context.partitions}
 
     def first(self, partition: str) -> Any:
@@ -131,7 +131,7 @@ class DataFrameSource(ReplayableSource):
         return None if unread is None else unread.as_offset()
 
     def available(self, partition: str, start: Any) -> Any:
-        """Return the offset behind the next batch."""
+        """Return the offset after the next batch."""
         found = None if start is None else self._reader.next_batch(self._unread(start))
         return END if found is None else found[0].as_offset()
 

@@ -160,7 +160,7 @@ class Rescaler:
                 _logger.debug("run %s: %s", before.run, error)
                 found = None
             if found is not None and found.snapshot_id is None:
-                # Also behind a snapshot, because a new coordinator instance does not know that the run is to stop.
+                # Also after a snapshot, because a new coordinator instance does not know that the run is to stop.
                 if self._submissions.withdraw(successor):
                     successor.discard()
                     raise self._not_stopped(found)

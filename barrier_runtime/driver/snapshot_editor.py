@@ -1,7 +1,7 @@
 """`SnapshotEditor`, by which users change a stored snapshot and go on from the result.
 
 Owns the writing: the claim of the run, or another run's name. `snapshot.editing` makes the edited snapshot. The fence
-of coordinators decides here too, so an old coordinator stops as it does behind any newer claim (PROTOCOL 7).
+of coordinators decides here too, so an old coordinator stops as it does at any newer claim (PROTOCOL 7).
 """
 
 from __future__ import annotations

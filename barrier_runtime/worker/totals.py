@@ -31,7 +31,7 @@ _logger = logging.getLogger("cutline.worker")
 #: Seconds for which a restore repeats a call. Then the run restarts, and tries again.
 _OPENING_SECONDS = 20.0
 
-#: Seconds of the first pause behind a failed call, and of the longest.
+#: Seconds of the first pause after a failed call, and of the longest.
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.1, 2.0
 
 
@@ -67,7 +67,7 @@ class TotalsThreads:
         self._threads: dict[Subtask, _StoreThread] = {}
 
     def open(self, deploy: Deploy) -> None:
-        """Take the stores of a deployment. Called ahead of its restore, on a thread that may wait.
+        """Take the stores of a deployment. Called before its restore, on a thread that may wait.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class TotalsThreads:
         }
 
     def work(self, task: AnyTask, incarnation: int) -> None:
-        """Perform a task behind the subtask's other tasks."""
+        """Perform a task after the subtask's other tasks."""
         thread = self._threads.get(task.subtask)
         assert isinstance(task, TotalsTask)
         if thread is not None and thread.incarnation == incarnation:
@@ -109,7 +109,7 @@ class TotalsThreads:
         return self._threads[subtask].status
 
     def close(self) -> None:
-        """End all threads behind their present calls. Does not wait."""
+        """End all threads after their present calls. Does not wait."""
         threads, self._threads = self._threads, {}
         for thread in threads.values():
             thread.end()

@@ -45,7 +45,7 @@ class Storage:
     safe : bool
         Whether values of keyed rows hold no pickles of classes and functions.
     keyed_state : HeapState or RocksDBState
-        Says where encoded rows wait, and whether keyed rows are read ahead of the restore, as `read_parts` says.
+        Says where encoded rows wait, and whether keyed rows are read before the restore, as `read_parts` says.
     key_of : callable
         See `read_parts`.
     aggregate_of : callable

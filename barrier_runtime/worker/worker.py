@@ -179,7 +179,7 @@ class Worker:
 
     def _send(self, messages: tuple[WorkerMessage, ...]) -> None:
         if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
-            # First, because the coordinator ends the run behind the last commit.
+            # First, because the coordinator ends the run after the last commit.
             self._report_progress(self._plane, clock.now())
         self._control.send(*messages)
 
