@@ -31,10 +31,10 @@ COMPACTED_SNAPSHOTS = 300
 #: Rows that are compared after a restore.
 _COMPARED_ROWS = 1_000
 
-#: Seconds behind each snapshot in which the same loop runs without storage.
+#: Seconds after each snapshot in which the same loop runs without storage.
 _QUIET_SECONDS = 0.005
 
-#: A row of so many expires, and one of so many keys has a timer, behind the last snapshot.
+#: A row of so many expires, and one of so many keys has a timer, after the last snapshot.
 _ROWS_PER_EXPIRING = 20
 
 
@@ -97,7 +97,7 @@ class _Taken:
         #: version of each row, or its sum
         self._versions: npt.NDArray[np.int64] = np.zeros(change.rows, np.int64)
         self.pauses: list[Pause] = []
-        #: stops behind each cut, and those without any work of storage
+        #: stops after each cut, and those without any work of storage
         self.stops: list[list[Stop]] = []
         self.quiet_stops: list[list[Stop]] = []
         #: bytes per second from a cut to its acknowledgement, and of a plain write and fsync of as many bytes

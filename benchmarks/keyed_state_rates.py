@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
     #: does the updates of a slice or of a bulk call
     update: Callable[[Any], None]
-    #: called behind each slice
+    #: called after each slice
     end_slice: Callable[[], None]
 
 

@@ -183,7 +183,7 @@ class StoredSubtask:
         self._take_results()
 
     def end_slice(self) -> None:
-        """Do what a worker's loop does behind a slice of messages. Wait while the subtask gets no further event."""
+        """Do what a worker's loop does after a slice of messages. Wait while the subtask gets no further event."""
         self.turn()
         while self._machine.backpressure.closed:
             self._wait()

@@ -10,7 +10,7 @@ without a runtime is the limit (`benchmarks.emitting_loop`).
 Experiments with Bytewax, in runs of 2 s in turn:
 
 * Forms of the keyed step, medians in 1,000 records/s: 710 with `stateful_batch`, 640 with `stateful`, 570 with
-  `stateful_map`, and 520 with `key_on` ahead of `stateful_map`. So the benchmark has `stateful_batch`.
+  `stateful_map`, and 520 with `key_on` before `stateful_map`. So the benchmark has `stateful_batch`.
 * Records that the source returns in a call of `next_batch`: 710 with 256, 570 with 10, 180 with 1, which is the default
   of Bytewax's `TestingSource`. Returning 1,024 made no clear difference.
 * Two workers: 360 as threads of one process, and 530 as two processes. Bytewax's documentation advises processes,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-#: positions in ``/proc/PID/stat`` behind the name of the command (proc(5) counts from 1, and two fields stand before)
+#: positions in ``/proc/PID/stat`` after the name of the command (proc(5) counts from 1, and two fields stand before)
 _STATE, _PARENT, _GROUP = 0, 1, 2
 _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS = 11, 12, 19
 
@@ -42,7 +42,7 @@ def _read_process(pid: int) -> Process | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of ``/proc/PID/stat`` behind the name, because a name may hold spaces."""
+    """Return the fields of ``/proc/PID/stat`` after the name, because a name may hold spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

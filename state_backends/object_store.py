@@ -107,7 +107,7 @@ class ObjectStoreBackend(ConditionalPutBackend):
         except GenericError:
             if offset < obstore.head(store, path)["size"]:
                 raise
-            return b""  # because the store refuses a range that begins behind the end
+            return b""  # because the store refuses a range that begins past the end
 
     def _exists(self, path: str) -> bool:
         import obstore

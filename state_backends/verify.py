@@ -87,7 +87,7 @@ class _Verification:
         return Findings(self._store.run, len(paths), tuple(ids), tuple(self._problems), tuple(self._unreferenced))
 
     def _is_there(self, path: str) -> bool:
-        """Look again, because an active run writes and removes files behind the listing."""
+        """Look again, because an active run writes and removes files after the listing."""
         return self._store.backend.exists(f"{layout.run_folder(self._store.run)}/{path}")
 
     def _has_no_base(self, snapshot_id: int) -> bool:

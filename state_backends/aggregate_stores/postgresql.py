@@ -141,7 +141,7 @@ class _Table:
         for setting in _PLANS:
             self._execute(f"SET {setting}")
         if not self._is_made():
-            # A lock of the session, because only a transaction that begins behind it sees what others have made.
+            # A lock of the session, because only a transaction that begins after it sees what others have made.
             self._execute("SELECT pg_advisory_lock(%s)", _MAKING)
             self.atomically(self._make, alone=True)
             self._execute("SELECT pg_advisory_unlock(%s)", _MAKING)

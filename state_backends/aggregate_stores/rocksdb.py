@@ -24,7 +24,7 @@ from cutline.state_backends.rocksdb import refuse_in_child
 if TYPE_CHECKING:
     from rocksdict import Rdict, WriteBatch
 
-#: First bytes of a row: a cell by its key; a key behind the id of the snapshot that wrote it; the holder.
+#: First bytes of a row: a cell by its key; a key after the id of the snapshot that wrote it; the holder.
 _CELL: Final = b"c"
 _WRITTEN: Final = b"w"
 _HOLDER: Final = b"h"
