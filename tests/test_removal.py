@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from cutline.snapshot.plan.modes import MODES
 from tests.source_files import ROOT
 
 #: {class of a mode: its room, or None where it shares all rooms}
@@ -40,7 +41,7 @@ _LEFT_SHARE = 0.5
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", _ROOMS)
+@pytest.mark.parametrize("mode", [each.__name__ for each in MODES])
 def test_a_mode_can_be_removed(mode: str, tmp_path: Path) -> None:
     """Types are clean, and unit tests of all other modes pass."""
     tree = tmp_path / "tree"
