@@ -93,7 +93,7 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         refusal = mode_refusal(mode, graph, edges, components)
         if refusal is not None:
             raise GraphError(refusal)
-        topology = replace(topology, mode=mode) if row_of(mode).is_alone else _aligned(topology, mode)
+        topology = _aligned(topology, mode) if row_of(mode).is_aligned else replace(topology, mode=mode)
     return CompiledGraph(
         topology=topology,
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},

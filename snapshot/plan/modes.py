@@ -84,6 +84,11 @@ class ModeRow:
         return self.cut in (CutRule.EPOCHS, CutRule.SLICES)
 
     @property
+    def is_aligned(self) -> bool:
+        """Whether all edges are aligned, whatever was wished for them."""
+        return self.cut is CutRule.ALIGNED or self.divides
+
+    @property
     def is_alone(self) -> bool:
         """Whether subtasks record themselves alone."""
         return self.cut is CutRule.ALONE
