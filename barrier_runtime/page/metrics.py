@@ -97,10 +97,7 @@ def _samples(view: RunView) -> Iterator[tuple[str, list[str], float]]:
     """Yield the name, the labels after ``run``, and the value of each sample of a run."""
     document = view.document()
     yield from _of_run(document)
-    for (kind, *where), count in view.counters().items():
-        name = {"edge": "edge_messages", "bytes": "edge_bytes", "operations": "store_operations"}.get(
-            kind, f"messages_{kind}"
-        )
+    for (name, *where), count in view.counters().items():
         yield name, where, count
     for name, node in document["nodes"].items():
         yield "subtasks", [name], node["parallelism"]

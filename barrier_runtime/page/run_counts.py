@@ -18,8 +18,7 @@ POINT_SECONDS = 1.0
 #: newest points that are kept: ten minutes
 POINTS_MAX = 600
 
-#: key of a counter: ("sent", node), ("processed", node), ("operations", node), ("edge", source, target) or
-#: ("bytes", source, target)
+#: name of the metric, then the labels that the metric has after ``run``: a node, or the source and target of an edge
 _Counter = tuple[str, ...]
 
 
@@ -63,16 +62,16 @@ class RunCounts:
 
     def flow(self) -> dict[str, float]:
         """Return the rates of messages into and out of the graph."""
-        into = sum(self._rates.per_second(("sent", node)) for node in self._into)
-        out_of = sum(self._rates.per_second(("processed", node)) for node in self._out_of)
+        into = sum(self._rates.per_second(("messages_sent", node)) for node in self._into)
+        out_of = sum(self._rates.per_second(("messages_processed", node)) for node in self._out_of)
         return {"inPerSecond": into, "outPerSecond": out_of}
 
     def node(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
         """Return a node's report with its rates."""
         return {
             **node,
-            "sentPerSecond": self._rates.per_second(("sent", name)),
-            "processedPerSecond": self._rates.per_second(("processed", name)),
+            "sentPerSecond": self._rates.per_second(("messages_sent", name)),
+            "processedPerSecond": self._rates.per_second(("messages_processed", name)),
         }
 
     def edge(self, edge: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,20 +79,21 @@ class RunCounts:
         ends = (edge["source"], edge["target"])
         return {
             **edge,
-            "messagesPerSecond": self._rates.per_second(("edge", *ends)),
-            "bytesPerSecond": self._rates.per_second(("bytes", *ends)),
+            "messagesPerSecond": self._rates.per_second(("edge_messages", *ends)),
+            "bytesPerSecond": self._rates.per_second(("edge_bytes", *ends)),
         }
 
 
 def _counts(report: Mapping[str, Any]) -> dict[_Counter, float]:
     counts: dict[_Counter, float] = {}
     for name, node in report["nodes"].items():
-        counts["sent", name], counts["processed", name] = node["sent"], node["processed"]
+        counts["messages_sent", name] = node["sent"]
+        counts["messages_processed", name] = node["processed"]
     for edge in report["edges"]:
         ends = (edge["source"], edge["target"])
-        counts["edge", *ends], counts["bytes", *ends] = edge["processed"], edge["bytes"]
+        counts["edge_messages", *ends], counts["edge_bytes", *ends] = edge["processed"], edge["bytes"]
     for name, store in report.get("mode", {}).get("stores", {}).items():
-        counts["operations", name] = store["operations"]
+        counts["store_operations", name] = store["operations"]
     return counts
 
 
