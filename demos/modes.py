@@ -48,7 +48,7 @@ def word(partition: str, place: int) -> str:
 
 
 class Words(ReplayableSource):
-    """Sends words, until there is the folder `ends`. Each partition writes there where it ended. An offset counts words.
+    """Sends words until the folder `ends` exists. Each partition writes there where it ended. An offset counts words.
 
     Parameters
     ----------
