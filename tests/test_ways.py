@@ -6,7 +6,7 @@ from tests.ways import ways
 
 #: {what is followed: (files, functions)} that it passes at most; the numbers may only fall. Turns and acts are files of
 #: their own, because a replay has other turns and the same acts.
-_LIMITS = {"message": (16, 73), "snapshot": (38, 176), "alignment time-out": (10, 40)}
+_LIMITS = {"message": (16, 73), "snapshot": (35, 173), "alignment time-out": (9, 39)}
 
 
 def test_ways_do_not_grow() -> None:

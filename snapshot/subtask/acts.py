@@ -66,8 +66,9 @@ class Acts:
         self.exhausted = not core.is_source
         #: reports to the host since the last turn
         self.reports: list[Report] = []
+        #: whether the subtask waits for the answer to its request for a snapshot
+        self.has_asked = False
         self._snapshotter = snapshotter
-        self._asked = False
 
     # ---------------------------------------------------------------- messages and ends
 
@@ -213,16 +214,15 @@ class Acts:
 
     def ask_snapshot(self) -> None:
         """Ask for a snapshot, and let the subtask handle no event until the answer (PROTOCOL 3.1, ids)."""
-        if not self._asked:
-            self._asked = True
+        if not self.has_asked:
+            self.has_asked = True
             self.core.backpressure.closed += 1
             self.reports.append(SnapshotAsked(self.core.subtask))
 
     def answer_request(self) -> None:
-        """Let the subtask go on after the answer."""
-        if self._asked:
-            self._asked = False
-            self.core.backpressure.closed -= 1
+        """Let the subtask go on after the answer to its request."""
+        self.has_asked = False
+        self.core.backpressure.closed -= 1
 
     def _ask_if_needed(self) -> None:
         if any(each.needs_snapshot for each in self.listeners):

@@ -51,7 +51,8 @@ class SubtaskCore:
     send_logs: Mapping[ChannelId, SendLog]
     log_memory: LogMemory
     edges: tuple[OutputEdge, ...]
-    lost_state: LostStateCheck
+    #: None of a node that has `snapshotState`
+    lost_state: LostStateCheck | None
     own: OwnState
     #: what the cut of a snapshot stores of the subtask
     content: Callable[[int], CutContent]

@@ -9,7 +9,7 @@ import cloudpickle
 
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.ids import Subtask
-from cutline.snapshot.node import Node, defines
+from cutline.snapshot.node import Node
 from cutline.snapshot.state import KeyedState
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ class LostStateCheck:
         self._node = node
         self._subtask = subtask
         self._logger = logger
-        self._at_start: dict[str, bytes | None] | None = None
+        #: None after a warning
+        self._at_start: dict[str, bytes | None] | None
         #: names of the attributes at the start
-        self._known: set[str] = set()
-        if not defines(node, "snapshotState"):
-            self._note()
+        self._known: set[str]
+        self._note()
 
     def warn(self) -> None:
         """Warn once, by name, of attributes that changed while the node ran. Each snapshot calls this method."""

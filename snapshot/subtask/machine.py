@@ -231,14 +231,16 @@ class SubtaskMachine:
             case SnapshotRequested():
                 assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
                 self.snapshotter.step(event)
-                self._acts.answer_request()  # the snapshot is the answer
+                if self._acts.has_asked:
+                    self._acts.answer_request()  # the snapshot is the answer
             case MinSnapshotIdRaised(min_snapshot_id):
                 self.snapshotter.step(event)
                 self.components.assigner.settle(min_snapshot_id)
             case AlignmentTimedOut():
                 self.snapshotter.step(event)
             case RequestAnswered():
-                self._acts.answer_request()
+                if self._acts.has_asked:
+                    self._acts.answer_request()
             case SnapshotPublished(snapshot_id):
                 self._turns.tick(now)
                 self._published(snapshot_id)

@@ -54,7 +54,7 @@ class StateCapture:
             users_state = self._users_state(snapshot_id) if keeps_state else None
             has_own = users_state is not None or (keeps_state and core.own.has_deltas)
             state = self._node_state(users_state, is_exhausted, is_ended, snapshot_id).encode(core.codec)
-            if keeps_state:
+            if keeps_state and core.lost_state is not None:
                 core.lost_state.warn()
         except BaseException as error:  # because user code may raise anything
             raise SnapshotAborted(f"snapshotState of {core.subtask}: {describe(error)}") from error

@@ -69,8 +69,9 @@ class Acknowledgements:
         self._cuts: dict[At, _Cut] = {}
         #: acknowledgements that wait for their ledgers
         self._held: dict[At, control.SnapshotAcknowledged] = {}
-        #: acknowledgements that went to the coordinator, and are repeated until their snapshots are settled
-        self._sent: dict[At, control.SnapshotAcknowledged] = {}
+        #: acknowledgements that went to the coordinator, and are repeated until their snapshots are settled, because
+        #: they may have been lost, and no timeout ends their snapshots (PROTOCOL 13.5)
+        self.repeated: dict[At, control.SnapshotAcknowledged] = {}
         self._publications: dict[At, _Publication] = {}
 
     def captured(self, report: ChangeCaptured) -> LedgerDecisions:
@@ -113,7 +114,7 @@ class Acknowledgements:
                 self._publications.setdefault(at, _Publication()).tasks_left += 1
         self._cuts = _from(below, self._cuts)
         self._held = _from(below, self._held)
-        self._sent = _from(below, self._sent)
+        self.repeated = _from(below, self.repeated)
         return LedgerDecisions(tasks)
 
     def may_report(self, handled: PublicationHandled) -> bool:
@@ -123,11 +124,6 @@ class Acknowledgements:
             return True
         publication.is_handled = True
         return False
-
-    @property
-    def repeated(self) -> tuple[control.SnapshotAcknowledged, ...]:
-        """Acknowledgements that may have been lost, and whose snapshots no timeout ends (PROTOCOL 13.5)."""
-        return tuple(self._sent.values())
 
     def _publication_task_done(self, task: Task, decisions: LedgerDecisions) -> None:
         at = (task.publishes, task.subtask)
@@ -185,7 +181,7 @@ class Acknowledgements:
         whole = replace(message, record=replace(message.record, **listed))
         passed = self._within_limit(whole)
         if passed is whole and any(ledger.is_repeated for ledger in cut.ledgers):
-            self._sent[at] = whole
+            self.repeated[at] = whole
         decisions.messages.append(passed)
 
     def _within_limit(self, message: control.SnapshotAcknowledged) -> control.WorkerMessage:

@@ -480,8 +480,8 @@ class WorkerMachine:
             case UploadDeadline(snapshot_id):
                 self._store(self._data.uploads.release(snapshot_id))
             case RepeatDeadline():
-                if messages := self._data.acknowledgements.repeated:
-                    self._effects.append(SendToCoordinator(messages))
+                if messages := self._data.acknowledgements.repeated.values():
+                    self._effects.append(SendToCoordinator(tuple(messages)))
             case IdleDeadline():
                 self._is_reported_idle = True
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))

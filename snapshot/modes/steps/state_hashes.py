@@ -37,7 +37,8 @@ class StateHasher:
             if `snapshotState` fails.
         """
         core = self._core
-        core.lost_state.refuse()
+        if core.lost_state is not None:
+            core.lost_state.refuse()
         found = [(name, rows_hash(rows)) for name, rows in core.keyed.contents()]
         found.append(("timers", rows_hash((at, None if key is NO_KEY else [key]) for at, key in core.timers.each())))
         if defines(core.node, "snapshotState") and not isinstance(core.node, ReplayableSource):

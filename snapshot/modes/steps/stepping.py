@@ -96,7 +96,7 @@ class Stepping(SubtaskLog):
 
     def opened(self) -> None:
         """Compare the node's attributes from now on, where states have hashes, because a replay calls `open` too."""
-        if self._hasher is not None:
+        if self._hasher is not None and self._core.lost_state is not None:
             self._core.lost_state.opened()
 
     def started(self) -> None:

@@ -136,7 +136,7 @@ def test_the_acknowledgement_of_an_aborted_snapshot_is_dropped() -> None:
     (task,) = _captured(held, 1, {"a": 1})
     assert held.parts_stored([_acknowledged(1, ME)]).messages == []
     held.settled(0, 2)
-    assert held.done(task, None).messages == [] and held.repeated == ()
+    assert held.done(task, None).messages == [] and not held.repeated
     assert held.parts_stored([_acknowledged(1, ME)]).messages == []
 
 
@@ -145,13 +145,13 @@ def test_an_acknowledgement_is_kept_until_its_snapshot_is_settled() -> None:
     held, message = _totals(), _acknowledged(1, ME)
     (task,) = _captured(held, 1, {"a": 1})
     held.parts_stored([message])
-    kept = [held.repeated]
+    kept = [[*held.repeated.values()]]
     held.done(task, None)
-    kept.append(held.repeated)
+    kept.append([*held.repeated.values()])
     for settled in ((1, 0), (0, 2)):
         held.settled(*settled)
-        kept.append(held.repeated)
-    assert kept == [(), (message,), (message,), ()]
+        kept.append([*held.repeated.values()])
+    assert kept == [[], [message], [message], []]
 
 
 def test_a_commit_is_reported_when_the_store_has_it() -> None:
