@@ -278,7 +278,7 @@ class BarrierRuntime:
         try:
             store = RunStore(self._reachable(submission.client, name), name)
             submission.launch()
-            codec = Codec(safe=settings.safe)
+            codec = Codec(safe=settings.safe, names=compiled.program_names())
             return Run(submission, submitter, store, codec, compiled.invariants, page=page, pinned=pinned), store
         except BaseException:  # Ctrl-C too, because nobody else would end what has started
             submission.discard()

@@ -61,7 +61,7 @@ def make_machines(
     environment = SubtaskEnvironment(
         run=launch.run,
         incarnation=incarnation,
-        codec=Codec(safe=launch.safe, memory=memory),
+        codec=Codec(safe=launch.safe, memory=memory, names=compiled.program_names()),
         limits=launch.limits,
         spill_of=spill_of,
         logger_of=lambda subtask: subtask_logger(launch.run, incarnation, subtask),

@@ -42,8 +42,8 @@ class Storage:
         Called on a storage thread when a result is ready.
     versions : LocalVersions or None
         Versions of the databases of the subtasks.
-    safe : bool
-        Whether values of keyed rows hold no pickles of classes and functions.
+    codec : Codec
+        Of keyed rows, and of messages that a restore divides anew.
     keyed_state : HeapState or RocksDBState
         Says where encoded rows wait, and whether keyed rows are read before the restore, as `read_parts` says.
     key_of : callable
@@ -61,7 +61,7 @@ class Storage:
         versions: LocalVersions | None = None,
         aggregate_of: AggregateOf = lambda _: None,
         *,
-        safe: bool,
+        codec: Codec,
     ) -> None:
         #: memory for the copies that wait to be stored
         self.memory = KeptMemory()
@@ -77,7 +77,7 @@ class Storage:
         encoder = ThreadPoolExecutor(1, thread_name_prefix="cutline-rows")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="cutline-compact")
         self._lanes = {Lane.ENCODE: encoder, Lane.STORE: self._pool, Lane.COMPACT: self._compactor}
-        self._codec = Codec(safe=safe)
+        self._codec = codec
         #: versions of local databases, or None where the mode makes none
         self.versions = versions
         self._keyed_state = keyed_state

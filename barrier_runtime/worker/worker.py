@@ -31,6 +31,7 @@ from cutline.channels.connection import Connection
 from cutline.channels.heartbeat import Heartbeats
 from cutline.channels.identity import Identity
 from cutline.snapshot.assembly import collector_of, ledgers_of
+from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import PublicationDone, WorkerMessage
 from cutline.snapshot.coordinator.disk_placement import placed_on
 from cutline.snapshot.errors import ChannelError, CutlineError
@@ -114,7 +115,7 @@ class Worker:
             self._compiled.key_of,
             versions,
             partial(aggregate_of, compiled=self._compiled),
-            safe=launch.safe,
+            codec=Codec(safe=launch.safe, names=self._compiled.program_names()),
         )
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
         self._peers: Peers | None = None

@@ -18,11 +18,13 @@ import msgpack
 import msgspec
 import pyarrow as pa
 
+from cutline.snapshot.channel.by_name import ByName
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
 from cutline.snapshot.channel.pickles import NotSerialisable, Pieces, pickle_into, unpickle
 from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
 from cutline.snapshot.channel.survey import Survey
+from cutline.snapshot.plan.program_names import ProgramNames
 
 Extension = msgspec.msgpack.Ext
 
@@ -84,7 +86,9 @@ def _extension_of(out_of_band: OutOfBandBuffers | None, value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} in a tree")  # the survey has missed it
 
 
-def pickled(value: Any, found: Survey, *, safe: bool, out_of_band: OutOfBandBuffers | None = None) -> Extension:
+def pickled(
+    value: Any, found: Survey, by_name: ByName, *, safe: bool, out_of_band: OutOfBandBuffers | None = None
+) -> Extension:
     """Return the extension that holds a value which is no tree of MessagePack types.
 
     Raises
@@ -94,10 +98,10 @@ def pickled(value: Any, found: Survey, *, safe: bool, out_of_band: OutOfBandBuff
     """
     pieces = Pieces()
     if out_of_band is None:
-        pickle_into(pieces, value, found, safe=safe)
+        pickle_into(pieces, value, found, by_name, safe=safe)
         return Extension(_EXT_PICKLE, b"".join(pieces))
     before = out_of_band.count
-    pickle_into(pieces, value, found, safe=safe, lift=out_of_band.lift)
+    pickle_into(pieces, value, found, by_name, safe=safe, lift=out_of_band.lift)
     buffers = range(before, out_of_band.count)
     if sum(map(len, pieces)) >= LARGE_BYTES:
         return _outside(_PICKLE, [out_of_band.add(*pieces), *buffers])
@@ -110,13 +114,16 @@ class ExtensionDecoder:
 
     Parameters
     ----------
+    names : ProgramNames
+        Names of the program's classes and functions.
     safe : bool
         True refuses pickles of classes and functions.
     inside : sequence of memoryview
         The outside buffers of the value, by number.
     """
 
-    def __init__(self, *, safe: bool, inside: Sequence[memoryview] = ()) -> None:
+    def __init__(self, names: ProgramNames, *, safe: bool, inside: Sequence[memoryview] = ()) -> None:
+        self._names = names
         self._safe = safe
         self._inside = inside
 
@@ -138,7 +145,7 @@ class ExtensionDecoder:
         if code == _EXT_BATCH:
             return decode_batch(data)
         if code == _EXT_PICKLE:
-            return unpickle(data, safe=self._safe)
+            return unpickle(data, self._names, safe=self._safe)
         if code != _EXT_OUT_OF_BAND:
             raise NotSerialisable(f"unknown MessagePack extension {code}")
         kind, buffers, inline = self._find_out_of_band(data)
@@ -147,7 +154,7 @@ class ExtensionDecoder:
         if kind == _BATCH:
             return decode_batch(buffers[0])
         stream: Buffer = buffers.pop(0) if kind == _PICKLE else inline
-        return unpickle(stream, map(writable, buffers), safe=self._safe)
+        return unpickle(stream, self._names, map(writable, buffers), safe=self._safe)
 
     def _find_out_of_band(self, data: bytes) -> tuple[int, list[memoryview], bytes]:
         """Return the kind, the buffers and the pickle that an extension refers to."""

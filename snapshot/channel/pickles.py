@@ -15,14 +15,16 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from cutline.snapshot.channel.bound import NAMES, bind, make
+from cutline.snapshot.channel.by_name import ByName
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
 from cutline.snapshot.channel.survey import ATOMS, CONTAINERS, Survey
 from cutline.snapshot.error_text import headline
+from cutline.snapshot.plan.program_names import NotBound, ProgramNames
 
 #: Version 5 has large buffers beside the pickle (PEP 574). Stored: a reader needs this version.
 _PROTOCOL: Final = 5
@@ -38,10 +40,6 @@ _SURE: Final = {
 }
 
 
-#: Types that cloudpickle writes as something else: as bytes, and as the text that is left in the file.
-_CHANGED: Final = {memoryview, io.TextIOWrapper}
-
-
 class NotSerialisable(TypeError):
     """A value that the codec refuses. The caller adds node, channel and type, and raises its own error."""
 
@@ -55,7 +53,13 @@ class Pieces(list[bytes]):
 
 
 def pickle_into(
-    pieces: Pieces, value: Any, found: Survey, *, safe: bool, lift: Callable[[pickle.PickleBuffer], bool] | None = None
+    pieces: Pieces,
+    value: Any,
+    found: Survey,
+    by_name: ByName,
+    *,
+    safe: bool,
+    lift: Callable[[pickle.PickleBuffer], bool] | None = None,
 ) -> None:
     """Pickle a value.
 
@@ -66,6 +70,8 @@ def pickle_into(
     value : object
     found : Survey
         The survey of `value`.
+    by_name : ByName
+        Reduces classes and functions to names.
     safe : bool
         True refuses every class and function but that of record batches.
     lift : callable, optional
@@ -91,20 +97,22 @@ def pickle_into(
         lifted.append(buffer)
         return False
 
-    _dump(_Pickler(pieces, _PROTOCOL, keep), value, strange)
+    _dump(_Pickler(pieces, by_name, keep), value, strange)
     if not all(map(_is_sure, others)):
-        _require_unpickling(b"".join(pieces), lifted, _named(strange))
+        _require_unpickling(b"".join(pieces), lifted, _named(strange), by_name.names)
 
 
 def _dump(pickler: pickle.Pickler, value: Any, strange: Any) -> None:
     try:
         pickler.dump(value)
+    except NotBound as error:
+        raise NotSerialisable(f"{_named(strange)} cannot be encoded: {error}") from error
     except BaseException as error:  # pickling runs the value's own code, which may raise anything
         raise NotSerialisable(f"{_named(strange)} cannot be pickled: {headline(error)}") from error
 
 
-def unpickle(data: Buffer, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any:
-    """Return the value of a pickle.
+def unpickle(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any:
+    """Return the value of a pickle, whose classes and functions are those of `names`.
 
     Raises
     ------
@@ -112,34 +120,47 @@ def unpickle(data: Buffer, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any
         if the value cannot be unpickled here, or is refused because of `safe`.
     """
     try:
-        if safe:
-            return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load()
-        return pickle.loads(data, buffers=buffers)
+        return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load() if safe else _load(data, names, buffers)
     except NotSerialisable:
         raise
+    except NotBound as error:
+        raise NotSerialisable(str(error)) from error
     except BaseException as error:  # unpickling runs the class's own code, which may raise anything
         raise NotSerialisable(f"a value cannot be unpickled here: {headline(error)}") from error
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles functions and classes of the main program by value, and record batches as Arrow writes them."""
+def _load(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer | bytearray]) -> Any:
+    token = NAMES.set(names)
+    try:
+        return pickle.loads(data, buffers=buffers)
+    finally:
+        NAMES.reset(token)
 
-    def __init__(self, file: Pieces, protocol: int, keep: Callable[[pickle.PickleBuffer], bool]) -> None:
-        super().__init__(file, protocol=protocol, buffer_callback=keep)
+
+class _Pickler(pickle.Pickler):
+    """Pickles functions and classes of the program by name, and record batches as Arrow writes them."""
+
+    def __init__(self, file: Pieces, by_name: ByName, keep: Callable[[pickle.PickleBuffer], bool]) -> None:
+        super().__init__(file, _PROTOCOL, buffer_callback=keep)
+        self._reduce = by_name.reduce
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) in _CHANGED:
-            raise NotSerialisable(f"a {type(obj).__qualname__} would come back as another type")
         if type(obj) is pa.RecordBatch:  # pyarrow's own pickle of a slice holds all rows
             return decode_batch, (bytes(encode_batch(obj)),)
-        return super().reducer_override(obj)
+        return self._reduce(obj)
 
 
 class _SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == (decode_batch.__module__, decode_batch.__qualname__):
             return decode_batch
+        if module == bind.__module__ and name in (bind.__name__, make.__name__):
+            return _refuse_named
         raise NotSerialisable(f"a pickled {module}.{name}, which safe=True refuses")
+
+
+def _refuse_named(module: str, qualname: str, _: str) -> Any:
+    raise NotSerialisable(f"a pickled {module}.{qualname}, which safe=True refuses")
 
 
 def _is_sure(value: Any) -> bool:
@@ -150,13 +171,13 @@ def _named(value: Any) -> str:
     return type(value).__qualname__
 
 
-def _require_unpickling(data: bytes, buffers: Sequence[pickle.PickleBuffer], name: str) -> None:
+def _require_unpickling(data: bytes, buffers: Sequence[pickle.PickleBuffer], name: str, names: ProgramNames) -> None:
     """Unpickle once, because a class may be picklable and not unpicklable: many exceptions are."""
     views = [buffer.raw() for buffer in buffers]
     try:
-        pickle.loads(data, buffers=[view.toreadonly() for view in views])
+        _load(data, names, [view.toreadonly() for view in views])
     except BaseException:  # noqa: BLE001  # a class may write to its buffers: these are still the node's own
         try:
-            pickle.loads(data, buffers=[bytearray(view) for view in views])
+            _load(data, names, [bytearray(view) for view in views])
         except BaseException as error:  # unpickling runs the class's own code, which may raise anything
             raise NotSerialisable(f"{name} can be pickled, and not unpickled again: {headline(error)}") from error

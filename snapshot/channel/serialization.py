@@ -17,12 +17,14 @@ from typing import Any, Final
 import msgpack
 import pyarrow as pa
 
+from cutline.snapshot.channel.by_name import ByName
 from cutline.snapshot.channel.extensions import Encoded, ExtensionDecoder, encoder, lifted, pickled
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.survey import ATOMS, Survey, TooDeep, survey
+from cutline.snapshot.plan.program_names import NO_GRAPH, ProgramNames
 
 #: Types of trees that are written as MessagePack, and types that may stand inside.
 _ROOTS: Final = frozenset({list, dict, pa.RecordBatch})
@@ -48,14 +50,17 @@ class Codec:
         True refuses pickles of classes and functions on both ends.
     memory : KeptMemory, optional
         Memory for copies of large states. None makes a `KeptMemory` of the codec's own.
+    names : ProgramNames
+        Names of the classes and functions of the program whose values are encoded.
     """
 
-    def __init__(self, *, safe: bool = False, memory: KeptMemory | None = None) -> None:
+    def __init__(self, *, safe: bool = False, memory: KeptMemory | None = None, names: ProgramNames = NO_GRAPH) -> None:
         self.safe = safe
+        self._by_name = ByName(names)
         self._memory = KeptMemory() if memory is None else memory
         #: decodes what `encode` made; raises NotSerialisable if the bytes hold no such value, or hold a pickle and the
         #: codec is safe; call only on bytes whose sender was authenticated or whose checksum was verified
-        self.decode: Callable[[bytes | memoryview], Any] = ExtensionDecoder(safe=safe).unpack
+        self.decode: Callable[[bytes | memoryview], Any] = ExtensionDecoder(names, safe=safe).unpack
         #: encodes an atom, or a tuple of atoms as an array; raises OverflowError or UnicodeEncodeError for the integers
         #: and texts that MessagePack has not; its UTF-8 of text beyond ASCII stays in memory with the str
         self.pack: Callable[[Any], bytes] = encoder().encode
@@ -87,7 +92,7 @@ class Codec:
                 return self.pack(value)
             except _NOT_MESSAGEPACK:
                 pass
-        return self.pack(pickled(value, found, safe=self.safe))
+        return self.pack(pickled(value, found, self._by_name, safe=self.safe))
 
     def pack_all(self, messages: list[Any]) -> bytes | None:
         """Encode each message as `encode` does, one after another, in one call. None if one of them needs a pickle."""
@@ -145,7 +150,7 @@ class Codec:
                 return pack(lifted(value))
             except _NOT_MESSAGEPACK:
                 out_of_band.truncate(before)
-        return pack(pickled(value, found, safe=self.safe, out_of_band=out_of_band))
+        return pack(pickled(value, found, self._by_name, safe=self.safe, out_of_band=out_of_band))
 
     def decode_state(self, data: bytes | memoryview) -> Any:
         """Decode the state of `encode_state` from one piece of memory. Mutable values are copies.
@@ -159,7 +164,7 @@ class Codec:
             encoded, inside = split_buffers(data)
         except (ValueError, struct.error) as error:
             raise NotSerialisable(f"not a state: {error}") from error
-        return ExtensionDecoder(safe=self.safe, inside=inside).unpack(encoded)
+        return ExtensionDecoder(self._by_name.names, safe=self.safe, inside=inside).unpack(encoded)
 
     def decode_fields(self, data: bytes | memoryview) -> Iterator[tuple[str, Any]]:
         """Yield (name, value) of the fields of `encode_state` that can be decoded here. Others are left out.
@@ -174,7 +179,7 @@ class Codec:
             fields = _encoded_fields(encoded)
         except (ValueError, struct.error, msgpack.UnpackException) as error:
             raise NotSerialisable(f"not a state: {error}") from error
-        decoder = ExtensionDecoder(safe=self.safe, inside=inside)
+        decoder = ExtensionDecoder(self._by_name.names, safe=self.safe, inside=inside)
         for name, field in fields:
             with suppress(NotSerialisable):
                 yield name, decoder.unpack(field)

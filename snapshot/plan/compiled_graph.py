@@ -5,11 +5,11 @@ Submitting, simulating and explaining a graph all call `build`, so that all refu
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 
 from cutline.snapshot.errors import GraphError
@@ -28,6 +28,8 @@ from cutline.snapshot.plan.declarations import (
 )
 from cutline.snapshot.plan.mode_needs import mode_problems, mode_refusal
 from cutline.snapshot.plan.modes import Mode, row_of
+from cutline.snapshot.plan.program_code import ProgramCode
+from cutline.snapshot.plan.program_names import ProgramNames
 from cutline.snapshot.plan.schemas import to_arrow_schema
 from cutline.snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from cutline.snapshot.plan.validation import graph_problems
@@ -50,12 +52,18 @@ class CompiledGraph:
     nodes: dict[str, bytes]  #: {node: cloudpickle of the added instance}; each start of a subtask unpickles a copy
     edges: dict[tuple[str, str], EdgeCode]  #: {(source node, target node): code}
     invariants: dict[str, Invariant]
+    #: pickle of the classes and functions that values refer to by name: see `ProgramCode.names`
+    names: bytes
     #: {source: names that its `partitions` hook listed}; empty before `snapshot.plan.partitions` has listed them
     partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def key_of(self, source: str, target: str) -> Key | None:
         """Return the key of an edge, or None without a key."""
         return self.edges[source, target].key
+
+    def program_names(self) -> ProgramNames:
+        """Return the names of the program, with classes and functions of this process."""
+        return ProgramNames(pickle.loads(self.names))  # noqa: S301  # trusted like the code, because `build` made both
 
 
 def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = None) -> CompiledGraph:
@@ -85,8 +93,9 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         for edge in edges
     ]
     granted = grant_alignment(components, requests, wish)
-    pickled = [_pickled(node) for node in graph.nodes]
-    unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(edges))
+    code = ProgramCode()
+    pickled = [_pickled(node, code) for node in graph.nodes]
+    unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(edges, code))
     _refuse(graph, [*granted.problems, *unserialisable])
     topology = _topology(graph, edges, components, granted)
     if mode is not None:
@@ -99,6 +108,7 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
         edges={(edge.source, edge.target): _code(edge) for edge in edges},
         invariants=dict(graph.invariants),
+        names=code.names(),
     )
 
 
@@ -203,31 +213,31 @@ def _code(edge: EdgeDeclaration) -> EdgeCode:
     return EdgeCode(edge.key, schema, edge.transforms)
 
 
-def _pickled(declared: NodeDeclaration) -> tuple[bytes, str | None]:
+def _pickled(declared: NodeDeclaration, code: ProgramCode) -> tuple[bytes, str | None]:
     """Return the pickled instance, and the problem with it, or None without a problem."""
-    data, problem = _try_pickle(declared.node)
+    data, problem = _try_pickle(declared.node, code)
     if problem is None:
         return data, None
     for attribute, value in getattr(declared.node, "__dict__", {}).items():
-        _, reason = _try_pickle(value)
+        _, reason = _try_pickle(value, code)
         if reason is not None:
             problem = f"attribute {attribute!r}: {reason}"
             break
     return b"", f"node {declared.name!r}: cannot be serialised: {problem}; make connections and locks in open"
 
 
-def _unserialisable_edges(edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
+def _unserialisable_edges(edges: Sequence[EdgeDeclaration], code: ProgramCode) -> Iterator[str]:
     for edge in edges:
         functions: list[Callable[[Any], Any]] = [transform.function for transform in edge.transforms]
         for function in [*functions, edge.key]:
-            _, problem = _try_pickle(function)
+            _, problem = _try_pickle(function, code)
             if problem is not None:
                 yield f"edge {edge}: its function cannot be serialised: {problem}"
 
 
-def _try_pickle(value: object) -> tuple[bytes, str | None]:
+def _try_pickle(value: object, code: ProgramCode) -> tuple[bytes, str | None]:
     """Return the pickled value, and the reason why cloudpickle cannot hold it, or None without a problem."""
     try:
-        return cloudpickle.dumps(value, protocol=5), None
+        return code.pickle(value), None
     except Exception as error:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything
         return b"", f"{type(value).__qualname__} ({type(error).__name__}: {error})"

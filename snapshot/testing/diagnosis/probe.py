@@ -60,7 +60,7 @@ class Probe:
     @property
     def mutation(self) -> Mutation:
         """The mutation with which `Simulator` lets its nodes be observed."""
-        return Mutation(observer=lambda subtask, incarnation: _ProbedSubtask(self, subtask, incarnation))
+        return Mutation(observer=lambda subtask, incarnation, codec: _ProbedSubtask(self, subtask, incarnation, codec))
 
     def first(self, subtask: Subtask) -> WatchedSubtask | None:
         """Return the first incarnation of a subtask, or None."""
@@ -70,11 +70,11 @@ class Probe:
 class _ProbedSubtask(Observer):
     """Records the values of one node at its cuts and after its restore."""
 
-    def __init__(self, probe: Probe, subtask: Subtask, incarnation: int) -> None:
+    def __init__(self, probe: Probe, subtask: Subtask, incarnation: int, codec: Codec) -> None:
         self._probe = probe
         self._subtask = subtask
         self._incarnation = incarnation
-        self._codec = Codec()
+        self._codec = codec
 
     def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
         self._node, self._outputs = node, outputs

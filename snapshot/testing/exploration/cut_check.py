@@ -5,7 +5,8 @@ The core's own certificate is checked first. The log is checked next, because it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -23,7 +24,15 @@ from cutline.snapshot.testing.exploration.node_log import END_OF_STREAM, LoggedC
 from cutline.snapshot.testing.payload import pack, pack_rows
 
 
-def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, LoggedCut]) -> None:
+@dataclass(frozen=True, slots=True)
+class CheckedCuts:
+    """The cuts of an exploration that were checked, because the same cut arises in many ways."""
+
+    codec: Codec  #: the codec of the graph
+    sound: dict[Hashable, None] = field(default_factory=dict)
+
+
+def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, LoggedCut], codec: Codec) -> None:
     """Check per channel, in order: sent before the sender's cut == handled before the receiver's cut + stored.
 
     Then no message is handled before its cut that was sent after the sender's cut: the cut is consistent, and exact.
@@ -33,7 +42,6 @@ def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, Log
     CheckFailed
         if a channel differs. The text names channel and messages.
     """
-    codec = Codec()
     parts = {(h.kind, h.channel): h for record in manifest.records for h in record.handles}
     for channel in topology.channels:
         sent = list(dict(cuts[channel.source].sent)[channel])
@@ -59,9 +67,9 @@ def check_order(snapshot_id: int, published: Iterable[int], cuts: Mapping[Subtas
                 raise CheckFailed("order", f"{subtask} cut {snapshot_id} before {lower}")
 
 
-def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant]) -> None:
+def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant], codec: Codec) -> None:
     """Check the graph's own invariants (`Graph.addInvariant`) on the snapshot as users see it."""
-    snapshot = Snapshot(manifest, _nothing_is_stored, Codec())
+    snapshot = Snapshot(manifest, _nothing_is_stored, codec)
     for name, holds in invariants.items():
         if not holds(snapshot):
             raise CheckFailed("invariant", f"{name!r} does not hold in {snapshot}")

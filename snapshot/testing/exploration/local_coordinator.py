@@ -22,7 +22,7 @@ from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.manifest import Manifest
 from cutline.snapshot.testing.checking.verdict import CheckFailed
-from cutline.snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
+from cutline.snapshot.testing.exploration.cut_check import CheckedCuts, check_cut, check_invariants, check_order
 from cutline.snapshot.testing.exploration.fingerprint import fingerprint
 from cutline.snapshot.testing.exploration.local_states import Said, View
 from cutline.snapshot.testing.exploration.node_log import LoggedCut
@@ -86,18 +86,17 @@ class LocalCoordinator:
     wishes : Wishes
     seen : dict
         Situations, to which those that occur are added.
-    sound : dict
-        Checked cuts, to which each checked cut is added, because the same cut arises in many ways.
+    checked : CheckedCuts
     """
 
     def __init__(
-        self, compiled: CompiledGraph, run: str, wishes: Wishes, seen: dict[str, None], sound: dict[Hashable, None]
+        self, compiled: CompiledGraph, run: str, wishes: Wishes, seen: dict[str, None], checked: CheckedCuts
     ) -> None:
         self._compiled = compiled
         topology = compiled.topology
         self._wishes = wishes
         self._seen = seen
-        self._sound = sound
+        self._checked = checked
         self._requested = 0
         self._aborts_left = wishes.aborts
         self._cuts: dict[int, dict[Subtask, LoggedCut]] = {}
@@ -185,14 +184,14 @@ class LocalCoordinator:
         if self._initiators[snapshot_id] > 1:
             self._seen["several initiators of one snapshot"] = None
         cut = (manifest.incarnation, manifest.records, _sorted(cuts))
-        if cut in self._sound:
+        if cut in self._checked.sound:
             return
         wrong = self._tracker.problems(self._whole, None)
         if wrong:
             raise CheckFailed("certificate", f"snapshot {snapshot_id}: {wrong}")
-        check_cut(self._compiled.topology, manifest, cuts)
-        check_invariants(manifest, self._compiled.invariants)
-        self._sound[cut] = None
+        check_cut(self._compiled.topology, manifest, cuts, self._checked.codec)
+        check_invariants(manifest, self._compiled.invariants, self._checked.codec)
+        self._checked.sound[cut] = None
 
     def _request(self) -> None:
         initiators = self._wishes.snapshots[self._requested]

@@ -78,19 +78,24 @@ class LocalSubtask:
     origin : SubtaskOrigin
     seen : dict
         Situations, to which those that occur are added.
+    codec : Codec
+        The codec of the graph.
     """
 
-    def __init__(self, compiled: CompiledGraph, run: str, origin: SubtaskOrigin, seen: dict[str, None]) -> None:
+    def __init__(
+        self, compiled: CompiledGraph, run: str, origin: SubtaskOrigin, seen: dict[str, None], codec: Codec
+    ) -> None:
+        self._codec = codec
         self._run = run
         self._origin = origin
         self._seen = seen
         self._compiled = compiled
         self._worker = WorkerMachine(0, self._make_subtask, ledgers_of, collector_of, _SETTINGS)
-        self._row_work = StorageWork(run, origin.incarnation, Codec(), _put_inline, _inline)
+        self._row_work = StorageWork(run, origin.incarnation, codec, _put_inline, _inline)
         deploy = control.Deploy(origin.incarnation, (origin.start,), False)
         self._send(control.Welcome(1, 1))
         self._send(deploy)
-        self._pass(PartsRead(read_parts(deploy, _inline, compiled.key_of, Codec())))
+        self._pass(PartsRead(read_parts(deploy, _inline, compiled.key_of, codec)))
         self._send(control.Connect(origin.incarnation, ()))
         self._pass(PeersConnected(origin.incarnation))
         #: ids of snapshots that were started here
@@ -103,8 +108,8 @@ class LocalSubtask:
         if channels.frames:
             self._seen["restore with channel state"] = None
         self._drained_at = {channel: frames[-1].last for channel, frames in channels.frames.items()}
-        self.node_log = NodeLog(self._origin.before)
-        environment = _environment(self._run, self._origin, self.node_log)
+        self.node_log = NodeLog(self._origin.before, self._codec)
+        environment = _environment(self._run, self._origin, self.node_log, self._codec)
         self._machine = SubtaskMachine(assemble(subtask, self._compiled, environment, channels))
         return {subtask: self._machine}
 
@@ -282,11 +287,11 @@ class LocalSubtask:
         return encode([core.node.snapshotState(0, _NOW), rows])
 
 
-def _environment(run: str, origin: SubtaskOrigin, node_log: NodeLog) -> SubtaskEnvironment:
+def _environment(run: str, origin: SubtaskOrigin, node_log: NodeLog, codec: Codec) -> SubtaskEnvironment:
     return SubtaskEnvironment(
         run=run,
         incarnation=origin.incarnation,
-        codec=Codec(),
+        codec=codec,
         limits=SubtaskLimits(),
         spill_of=lambda _: None,
         logger_of=lambda _: SilentLogger(),

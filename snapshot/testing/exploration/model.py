@@ -19,7 +19,7 @@ from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.plan.topology import Topology
-from cutline.snapshot.testing.exploration.cut_check import check_delivery
+from cutline.snapshot.testing.exploration.cut_check import CheckedCuts, check_delivery
 from cutline.snapshot.testing.exploration.local_coordinator import (
     AllLost,
     Begun,
@@ -147,13 +147,14 @@ class Model:
         self._wishes = wishes
         self._crashes = crashes
         topology = compiled.topology
+        self._codec = Codec(names=compiled.program_names())
         self._places = Places.of(topology)
         self._queues: Queues[Any] = Queues()
         self._problems: list[str] = []
         self._states: list[LocalStates[Any, Any]] = [self._subtask_states(compiled, i) for i in self._places.subtasks]
-        sound: dict[Hashable, None] = {}
+        checked = CheckedCuts(self._codec)
         self._states_of_coordinator: LocalStates[Wishes, CoordinatorEvent] = LocalStates(
-            lambda wishes: LocalCoordinator(compiled, topology.name, wishes, self.seen, sound), self._post
+            lambda wishes: LocalCoordinator(compiled, topology.name, wishes, self.seen, checked), self._post
         )
         self._received: dict[tuple[int, int, int], tuple[str, Move]] = {}
         self._beginnings: dict[tuple[int, CoordinatorEvent], World] = {}
@@ -167,7 +168,8 @@ class Model:
                 else self._post(said)
             )
 
-        return LocalStates(lambda origin: LocalSubtask(compiled, compiled.topology.name, origin, self.seen), post)
+        run = compiled.topology.name
+        return LocalStates(lambda origin: LocalSubtask(compiled, run, origin, self.seen, self._codec), post)
 
     def _post(self, said: Said) -> tuple[int, int]:
         return self._places.queue_of[said[0]], self._queues.number(said[1])
@@ -293,7 +295,7 @@ class Model:
         crashed = world[self._places.crashes_left] < self._crashes
         self.outcomes[crashed].setdefault(outcome)
         if not wrong and crashed and outcome in self.forbidden:
-            kept = [Codec().decode(state) for state in outcome]
+            kept = [self._codec.decode(state) for state in outcome]
             return f"equivalence: after a crash the nodes keep {kept}, as in no run without one"
         return wrong
 

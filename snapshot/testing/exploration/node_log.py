@@ -44,10 +44,11 @@ class NodeLog(Observer):
     ----------
     before : LoggedCut
         The cut where the incarnation begins.
+    codec : Codec
     """
 
-    def __init__(self, before: LoggedCut) -> None:
-        self._codec = Codec()
+    def __init__(self, before: LoggedCut, codec: Codec) -> None:
+        self._codec = codec
         self._before = before
         #: {output channel: the messages sent}
         self.sent: dict[ChannelId, list[bytes]] = {}

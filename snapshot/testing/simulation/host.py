@@ -338,7 +338,7 @@ def make_host(
     # as in each incarnation of the run, because an unused one is not saved
     chance = Random(f"{world.seed} {world.run} {restored.subtask}")
     subtask_history = world.watch(restored.subtask, incarnation, channels)
-    other = world.mutation.observer(restored.subtask, incarnation)
+    other = world.mutation.observer(restored.subtask, incarnation, world.codec)
     observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
     environment = SubtaskEnvironment(
         world.run, incarnation, world.codec, _LIMITS, lambda _: MemorySpill(partial(world.see, "a frame was spilled")),

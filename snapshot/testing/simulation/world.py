@@ -57,7 +57,7 @@ class Mutation:
     fence: type[Fence] = Fence
     machine: Callable[[SubtaskComponents], SubtaskMachine] = SubtaskMachine
     #: makes a second observer of each subtask, beside the history; returns None for no such observer
-    observer: Callable[[Subtask, int], Observer | None] = lambda subtask, incarnation: None
+    observer: Callable[[Subtask, int, Codec], Observer | None] = lambda subtask, incarnation, codec: None
     #: class of workers; None: `snapshot.testing.simulation.worker.Worker`
     worker: Callable[..., Any] | None = None
     worker_machine: type[WorkerMachine] = WorkerMachine
@@ -136,7 +136,7 @@ class World:
         self.seed = seed
         self.mutation = mutation
         self.scheduler = Scheduler()
-        self.codec = Codec()
+        self.codec = Codec(names=compiled.program_names())
         self.logger: LoggerAdapter[Any] = _Silent()
         aggregates = [node.name for node in compiled.topology.nodes if node.is_aggregate]
         history = History(compiled.topology, self.codec, stores={name: SimulatedStore() for name in aggregates})

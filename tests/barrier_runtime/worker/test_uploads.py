@@ -18,6 +18,7 @@ from cutline.barrier_runtime.control_codec import encode_message
 from cutline.barrier_runtime.worker.uploads import STORAGE_THREADS, Storage
 from cutline.channels.limits import CONTROL_BYTES_MAX
 from cutline.snapshot.channel import kept_memory
+from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
 from cutline.snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, deploy_chunks
 from cutline.snapshot.errors import SnapshotCorrupt
@@ -69,7 +70,7 @@ class Host:
         self.store = RunStore(backend, sample.RUN)
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.storage = Storage(
-            self.store, lambda: self._woken.put(None), HeapState(), lambda source, target: None, safe=safe
+            self.store, lambda: self._woken.put(None), HeapState(), lambda source, target: None, codec=Codec(safe=safe)
         )
         subtasks = tuple(RestoredSubtask(Subtask("S", index), None, (), (), ()) for index in range(subtask_count))
         self.storage.read(Deploy(INCARNATION, subtasks, has_more=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from cutline import Node
+from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.testing.exploration.node_log import NOWHERE, NodeLog
 from tests.snapshot import sample
 
@@ -14,7 +15,7 @@ PQ = sample.PQ
 def test_rows_that_are_sent_are_those_that_are_handled() -> None:
     """A batch is logged row by row, at both ends, among other messages."""
     batch = pa.RecordBatch.from_pylist([{"number": 1}, {"number": 2}])
-    sender, receiver = NodeLog(NOWHERE), NodeLog(NOWHERE)
+    sender, receiver = NodeLog(NOWHERE, Codec()), NodeLog(NOWHERE, Codec())
     sender.attached(Node(), {}, {PQ: None})  # type: ignore[dict-item]
     receiver.attached(Node(), {PQ: None}, {})  # type: ignore[dict-item]
     sender.message_sent(PQ, sender.message_sending(PQ, "first"))

@@ -1,0 +1,386 @@
+"""Values that one program stores and another reads: of the class that the program has now, or refused by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
+from tests.snapshot.channel.changed_classes import Program
+
+#: {kind: (source with the method's factor left out, expression of a value, expression that its reader evaluates)}
+KINDS = {
+    "dataclass": (
+        """
+        @dataclass
+        class Basket:
+            amount: int
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "frozen dataclass": (
+        """
+        @dataclass(frozen=True)
+        class Basket:
+            amount: int
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "dataclass with slots": (
+        """
+        @dataclass(slots=True)
+        class Basket:
+            amount: int
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "frozen dataclass with slots": (
+        """
+        @dataclass(frozen=True, slots=True)
+        class Basket:
+            amount: int
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "generic dataclass": (
+        """
+        T = typing.TypeVar("T")
+        @dataclass
+        class Basket(typing.Generic[T]):
+            amount: T
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket[int](3)",
+    ),
+    "dataclass with a state of its own": (
+        """
+        @dataclass
+        class Basket:
+            amount: int
+            def __getstate__(self): return self.amount
+            def __setstate__(self, state): self.amount = state
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "NamedTuple": (
+        """
+        class Basket(typing.NamedTuple):
+            amount: int
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "subclass of a namedtuple": (
+        """
+        class Basket(namedtuple("Base", "amount")):
+            __slots__ = ()
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "class": (
+        """
+        class Basket:
+            def __init__(self, amount): self.amount = amount
+            def __eq__(self, other): return type(other) is Basket and other.amount == self.amount
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "class with slots": (
+        """
+        class Basket:
+            __slots__ = ("amount",)
+            def __init__(self, amount): self.amount = amount
+            def __eq__(self, other): return type(other) is Basket and other.amount == self.amount
+            def price(self): return self.amount * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "nested class": (
+        """
+        class Shop:
+            @dataclass
+            class Basket:
+                amount: int
+                def price(self): return self.amount * FACTOR
+        Basket = Shop.Basket
+        """,
+        "Basket(3)",
+    ),
+    "local class": (
+        """
+        def made():
+            @dataclass
+            class Basket:
+                amount: int
+                def price(self): return self.amount * FACTOR
+            return Basket
+        Basket = made()
+        """,
+        "Basket(3)",
+    ),
+    "exception": (
+        """
+        class Basket(Exception):
+            def __eq__(self, other): return type(other) is Basket and other.args == self.args
+            def price(self): return self.args[0] * FACTOR
+        """,
+        "Basket(3)",
+    ),
+    "subclass of list": (
+        """
+        class Basket(list):
+            def price(self): return self[0] * FACTOR
+        """,
+        "Basket([3])",
+    ),
+    "subclass of dict": (
+        """
+        class Basket(dict):
+            def price(self): return self["amount"] * FACTOR
+        """,
+        "Basket(amount=3)",
+    ),
+    "Enum": (
+        """
+        class Basket(enum.Enum):
+            SMALL = 3
+            def price(self): return self.value * FACTOR
+        """,
+        "Basket.SMALL",
+    ),
+    "StrEnum": (
+        """
+        class Basket(enum.StrEnum):
+            SMALL = "s"
+            def price(self): return 3 * FACTOR
+        """,
+        "Basket.SMALL",
+    ),
+    "Flag": (
+        """
+        class Basket(enum.Flag):
+            ONE = 1
+            TWO = 2
+            def price(self): return self.value * FACTOR
+        """,
+        "Basket.ONE | Basket.TWO",
+    ),
+}
+
+
+def program(source: str, factor: int = 1) -> Program:
+    """A program with a class of a method that multiplies by a factor."""
+    return Program(source.replace("FACTOR", str(factor)), "Basket")
+
+
+def passed(value: Any, writer: Codec, reader: Codec) -> Any:
+    """A value of one codec, read by another: as a message, and in a state, which must agree."""
+    message = reader.decode(writer.encode([value, (value,)]))
+    state = reader.decode_state(b"".join(map(bytes, writer.encode_state({"a": [value, (value,)]}))))["a"]
+    assert message == state
+    assert message[1] == (message[0],)
+    return message[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_value_is_of_the_class_that_the_program_has(kind: str, factor: int) -> None:
+    """Also where a method was corrected: the code is the program's, and the content is the stored one."""
+    source, expression = KINDS[kind]
+    before, after = program(source), program(source, factor)
+    assert after.names["Basket"] is not before.names["Basket"]
+    found = passed(before.value(expression), before.codec, after.codec)
+    assert type(found) is after.names["Basket"]
+    assert found == after.value(expression)
+    assert found.price() == 3 * factor
+    assert passed(found, after.codec, after.codec) == found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_stored_holds_no_code(kind: str) -> None:
+    """Only names: no code of the class, and none of cloudpickle."""
+    source, expression = KINDS[kind]
+    before = program(source)
+    stored = before.codec.encode(before.value(expression))
+    assert b"price" not in stored
+    assert b"cloudpickle" not in stored
+    assert len(stored) < 250
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_that_is_gone_is_refused_by_name(kind: str) -> None:
+    """When it is read, with its name."""
+    source, expression = KINDS[kind]
+    before = program(source)
+    with pytest.raises(NotSerialisable, match=r"no class or function __main__\.(Shop\.|made\.<locals>\.)?Basket"):
+        passed(before.value(expression), before.codec, Program("Bag = 1", "Bag").codec)
+
+
+DATACLASSES = {
+    name: head + "class Basket:\n    FIELDS\n"
+    for name, head in {
+        "plain": "@dataclass\n",
+        "frozen": "@dataclass(frozen=True)\n",
+        "slots": "@dataclass(slots=True)\n",
+        "frozen, slots": "@dataclass(frozen=True, slots=True)\n",
+    }.items()
+} | {"named tuple": "class Basket(typing.NamedTuple):\n    FIELDS\n"}
+
+
+def fields(kind: str, *lines: str) -> Program:
+    """A program with a class of these fields."""
+    return Program(DATACLASSES[kind].replace("FIELDS", "\n    ".join(lines)), "Basket")
+
+
+@pytest.mark.parametrize("kind", DATACLASSES)
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (("a: int", "b: int", "c: int = 7"), "Basket(a=1, b=2, c=7)"),
+        (("b: int", "a: int"), "Basket(a=1, b=2)"),
+        (("a: int", "c: int = 7", "b: int = 8"), "Basket(a=1, b=2, c=7)"),
+    ],
+)
+def test_a_field_that_has_a_default_may_be_added(kind: str, now: tuple[str, ...], expected: str) -> None:
+    """In any place; and fields may change places."""
+    before, after = fields(kind, "a: int", "b: int"), fields(kind, *now)
+    assert passed(before.value("Basket(1, 2)"), before.codec, after.codec) == after.value(expected)
+
+
+def test_a_field_may_be_added_with_a_factory() -> None:
+    """Each object gets a value of its own."""
+    before = fields("slots", "a: int")
+    after = fields("slots", "a: int", "b: list = field(default_factory=list)")
+    one, two = after.codec.decode(before.codec.encode([before.value("Basket(1)"), before.value("Basket(2)")]))
+    one.b.append(3)
+    assert [one, two] == [after.value("Basket(1, [3])"), after.value("Basket(2)")]
+
+
+@pytest.mark.parametrize("kind", DATACLASSES)
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        (("a: int", "b: int", "c: int"), "c has no default"),
+        (("a: int",), "b would be dropped"),
+        (("a: int", "c: int"), "c has no default; b would be dropped"),
+    ],
+)
+def test_other_fields_are_refused_with_both_lists(kind: str, now: tuple[str, ...], says: str) -> None:
+    """A field more without a default, a field less, a field renamed."""
+    before, after = fields(kind, "a: int", "b: int"), fields(kind, *now)
+    word = "named tuple" if kind == "named tuple" else "dataclass"
+    names = ", ".join(each[0] for each in now)
+    text = rf"__main__\.Basket was stored as {word}\(a, b\), and is {word}\({names}\) now: {says}"
+    with pytest.raises(NotSerialisable, match=text):
+        passed(before.value("Basket(1, 2)"), before.codec, after.codec)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("dataclass", "class"), ("class", "dataclass"), ("dataclass", "NamedTuple"), ("class", "Enum"), ("Enum", "class")],
+)
+def test_another_kind_of_class_is_refused(before: str, after: str) -> None:
+    """By name, with both kinds; a class with a `__setstate__` takes what was stored."""
+    writer, reader = program(KINDS[before][0]), program(KINDS[after][0])
+    with pytest.raises(NotSerialisable, match=r"__main__\.Basket was stored "):
+        passed(writer.value(KINDS[before][1]), writer.codec, reader.codec)
+
+
+def test_a_class_with_a_state_of_its_own_reads_what_was_stored() -> None:
+    """Whatever the fields were."""
+    before = program(KINDS["class"][0])
+    after = Program("class Basket:\n    def __setstate__(self, state): self.all = state", "Basket")
+    assert after.codec.decode(before.codec.encode(before.value("Basket(3)"))).all == {"amount": 3}
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [("RED, GREEN = 2, 1", "RED=1, and has RED=2, GREEN=1 now"), ("GREEN = 1", "RED=1, and has GREEN=1 now")],
+)
+def test_a_member_with_another_value_is_refused(now: str, says: str) -> None:
+    """Pickle alone would read RED as GREEN."""
+    before = Program("class Basket(enum.Enum):\n    RED, GREEN = 1, 2", "Basket")
+    after = Program(f"class Basket(enum.Enum):\n    {now}", "Basket")
+    with pytest.raises(NotSerialisable, match=rf"__main__\.Basket was stored with {says}"):
+        after.codec.decode(before.codec.encode(before.value("Basket.RED")))
+
+
+def test_members_may_be_added() -> None:
+    """An Enum with a member more reads the others."""
+    before = Program("class Basket(enum.Enum):\n    RED = 1", "Basket")
+    after = Program("class Basket(enum.Enum):\n    GREEN, RED = 2, 1", "Basket")
+    assert passed(before.value("Basket.RED"), before.codec, after.codec) is after.value("Basket.RED")
+
+
+FUNCTIONS = """
+class Basket:
+    def __init__(self, amount): self.amount = amount
+    def __eq__(self, other): return self.amount == other.amount
+    def price(self): return self.amount * FACTOR
+    @classmethod
+    def free(cls): return FACTOR
+
+def doubled(number): return 2 * number * FACTOR
+"""
+
+
+@pytest.mark.parametrize(
+    ("expression", "call"),
+    [
+        ("doubled", "doubled(3)"),
+        ("functools.partial(doubled, 3)", "doubled(3)"),
+        ("Basket(3).price", "Basket(3).price()"),
+        ("Basket.free", "Basket.free()"),
+    ],
+)
+def test_functions_are_those_of_the_program(expression: str, call: str) -> None:
+    """Functions, methods of objects, methods of classes."""
+    before = Program(FUNCTIONS.replace("FACTOR", "1"), "Basket, doubled")
+    after = Program(FUNCTIONS.replace("FACTOR", "2"), "Basket, doubled")
+    found = after.codec.decode(before.codec.encode(before.value(expression)))
+    argument = (3,) if expression == "doubled" else ()
+    assert found(*argument) == after.value(call)
+    assert after.codec.decode(after.codec.encode(found))(*argument) == after.value(call)
+
+
+@pytest.mark.parametrize("expression", ["Basket", "list[Basket]", "typing.Optional[Basket]", "Basket | None"])
+def test_classes_are_values(expression: str) -> None:
+    """Alone, and inside of a type."""
+    before, after = program(KINDS["class"][0]), program(KINDS["class"][0])
+    assert after.codec.decode(before.codec.encode(before.value(expression))) == after.value(expression)
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "expression", "says"),
+    [
+        ("f = lambda x: x", "f", "f", "it is a lambda"),
+        ("def made(n):\n    def f(x): return x + n\n    return f", "made", "made(1)", "it is a closure"),
+        ("class Basket: pass", "1", "Basket()", "the graph does not refer to it"),
+        ("def made():\n    class Basket: pass\n    return Basket\nA = made()\nB = made()", "A, B", "A()", "several of"),
+        ("class Basket: pass\nOld = Basket\nclass Basket: pass", "Basket", "Old()", "another one of this name"),
+    ],
+)
+def test_what_has_no_name_is_refused_when_written(source: str, names: str, expression: str, says: str) -> None:
+    """With its name, the reason and the way out."""
+    writer = Program(source, names)
+    with pytest.raises(NotSerialisable, match=rf"because .*{says}.*; define it in a module that the workers import"):
+        writer.codec.encode(writer.value(expression))
+
+
+def test_sharing_and_cycles_stay() -> None:
+    """Of objects that are made by name, too."""
+    source = "@dataclass(slots=True)\nclass Basket:\n    other: object = None"
+    before, after = Program(source, "Basket"), Program(source, "Basket")
+    loop = before.value("Basket()")
+    loop.other = [loop]
+    found = after.codec.decode(before.codec.encode(loop))
+    assert found.other[0] is found
