@@ -14,6 +14,7 @@ from cutline.snapshot.errors import GraphError
 from cutline.snapshot.operators.persistent_aggregate import PersistentAggregate
 from cutline.snapshot.plan.compiled_graph import build
 from cutline.snapshot.plan.declarations import (
+    AliasTarget,
     AlignmentWish,
     EdgeDeclaration,
     Invariant,
@@ -206,6 +207,7 @@ class Graph:
         self.nodes: list[NodeDeclaration] = []
         self.edges: list[EdgeDeclaration] = []
         self.invariants: list[tuple[str, Invariant]] = []
+        self.aliases: dict[str, AliasTarget] = {}
 
     def add(self, name: str, node: Node, *, parallelism: int = 1, formerly: str | None = None) -> Graph:
         """Add a node.
@@ -270,6 +272,20 @@ class Graph:
         self.invariants.append((name, holds))
         return self
 
+    def alias(self, stored: str, now: AliasTarget) -> Graph:
+        """Say what a class, function or module is called now that stored values refer to by another name.
+
+        Parameters
+        ----------
+        stored : str
+            name in the snapshot, with its module: ``"jobs.Basket"``, ``"__main__.Shop.Basket"``; or of a module:
+            ``"__main__"``.
+        now : class, function or str
+            the class or function of the program; for a module its name, such as ``"jobs"``.
+        """
+        self.aliases[stored] = now
+        return self
+
     def source(self, name: str, source: Source, *, parallelism: int = 1, formerly: str | None = None) -> Stream:
         """Add a source and return the stream that leaves it. Parameters as in `add`."""
         self.add(name, source, parallelism=parallelism, formerly=formerly)
@@ -304,6 +320,7 @@ class Graph:
         copy.nodes = [replace(node, parallelism=parallelism.get(node.name, node.parallelism)) for node in self.nodes]
         copy.edges = list(self.edges)
         copy.invariants = list(self.invariants)
+        copy.aliases = dict(self.aliases)
         return copy
 
     def explain(self, alignment: AlignmentWish = "unaligned") -> None:

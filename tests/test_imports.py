@@ -120,7 +120,7 @@ def test_the_core_makes_no_chance_of_its_own() -> None:
     "room",
     [
         *("plan", "channel", "subtask", "worker", "coordinator", "stored", "keyed"),
-        *("columns", "operators", "drawing"),
+        *("columns", "operators", "drawing", "naming"),
     ],
 )
 def test_machines_import_no_mode(room: str) -> None:

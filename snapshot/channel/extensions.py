@@ -2,10 +2,11 @@
 
 Owns the content of each extension. ::
 
-    ext 2   pickle
+    ext 2   pickle           of values that need no class
     ext 3   record batch     Arrow IPC stream
     ext 4   outside buffers  [kind, buffers, pickle]: see `Codec.encode_state` and
                              `snapshot.channel.out_of_band_buffers`
+    ext 5   pickle           that refers to classes and functions by name
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ import msgpack
 import msgspec
 import pyarrow as pa
 
-from cutline.snapshot.channel.by_name import ByName
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
 from cutline.snapshot.channel.pickles import NotSerialisable, Pieces, pickle_into, unpickle
 from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
 from cutline.snapshot.channel.survey import Survey
-from cutline.snapshot.plan.program_names import ProgramNames
+from cutline.snapshot.naming.by_name import ByName
+from cutline.snapshot.naming.program_names import ProgramNames
 
 Extension = msgspec.msgpack.Ext
 
 _EXT_PICKLE = 2
 _EXT_BATCH = 3
 _EXT_OUT_OF_BAND = 4
+_EXT_NAMING_PICKLE = 5
 
 #: Kinds of outside buffers: bytes, a record batch, the buffers of a pickle, or a pickle and its buffers.
 #: Stored: never renumber.
@@ -98,15 +100,17 @@ def pickled(
     """
     pieces = Pieces()
     if out_of_band is None:
-        pickle_into(pieces, value, found, by_name, safe=safe)
-        return Extension(_EXT_PICKLE, b"".join(pieces))
+        is_naming = pickle_into(pieces, value, found, by_name, safe=safe)
+        return Extension(_EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, b"".join(pieces))
     before = out_of_band.count
-    pickle_into(pieces, value, found, by_name, safe=safe, lift=out_of_band.lift)
+    is_naming = pickle_into(pieces, value, found, by_name, safe=safe, lift=out_of_band.lift)
     buffers = range(before, out_of_band.count)
     if sum(map(len, pieces)) >= LARGE_BYTES:
         return _outside(_PICKLE, [out_of_band.add(*pieces), *buffers])
     data = b"".join(pieces)
-    return _outside(_BUFFERS, [*buffers], data) if buffers else Extension(_EXT_PICKLE, data)
+    if buffers:
+        return _outside(_BUFFERS, [*buffers], data)
+    return Extension(_EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, data)
 
 
 class ExtensionDecoder:
@@ -145,6 +149,8 @@ class ExtensionDecoder:
         if code == _EXT_BATCH:
             return decode_batch(data)
         if code == _EXT_PICKLE:
+            return unpickle(data, None, safe=self._safe)
+        if code == _EXT_NAMING_PICKLE:
             return unpickle(data, self._names, safe=self._safe)
         if code != _EXT_OUT_OF_BAND:
             raise NotSerialisable(f"unknown MessagePack extension {code}")

@@ -18,13 +18,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cutline.snapshot.channel.bound import NAMES, bind, make
-from cutline.snapshot.channel.by_name import ByName
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
 from cutline.snapshot.channel.survey import ATOMS, CONTAINERS, Survey
 from cutline.snapshot.error_text import headline
-from cutline.snapshot.plan.program_names import NotBound, ProgramNames
+from cutline.snapshot.naming.bound import NAMES, bind, make
+from cutline.snapshot.naming.by_name import ByName
+from cutline.snapshot.naming.program_names import NotBound, ProgramNames
 
 #: Version 5 has large buffers beside the pickle (PEP 574). Stored: a reader needs this version.
 _PROTOCOL: Final = 5
@@ -60,8 +60,8 @@ def pickle_into(
     *,
     safe: bool,
     lift: Callable[[pickle.PickleBuffer], bool] | None = None,
-) -> None:
-    """Pickle a value.
+) -> bool:
+    """Pickle a value. Return whether the pickle refers to classes or functions.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def pickle_into(
     others = found.others if type(value) in CONTAINERS else [value]
     if all(type(each) in _NAMELESS for each in others):
         _dump(pickle.Pickler(pieces, _PROTOCOL), value, value)
-        return
+        return False
     strange = next((each for each in others if type(each) not in _NAMELESS and type(each) is not pa.RecordBatch), None)
     if safe and strange is not None:
         raise NotSerialisable(f"{type(strange).__qualname__} needs pickle, which safe=True refuses")
@@ -100,6 +100,7 @@ def pickle_into(
     _dump(_Pickler(pieces, by_name, keep), value, strange)
     if not all(map(_is_sure, others)):
         _require_unpickling(b"".join(pieces), lifted, _named(strange), by_name.names)
+    return True
 
 
 def _dump(pickler: pickle.Pickler, value: Any, strange: Any) -> None:
@@ -111,8 +112,18 @@ def _dump(pickler: pickle.Pickler, value: Any, strange: Any) -> None:
         raise NotSerialisable(f"{_named(strange)} cannot be pickled: {headline(error)}") from error
 
 
-def unpickle(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any:
-    """Return the value of a pickle, whose classes and functions are those of `names`.
+def unpickle(data: Buffer, names: ProgramNames | None, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any:
+    """Return the value of a pickle.
+
+    Parameters
+    ----------
+    data : bytes or memoryview
+    names : ProgramNames or None
+        Names of the classes and functions of the program. None: the pickle refers to none.
+    buffers : iterable
+        Buffers beside the pickle.
+    safe : bool
+        True refuses every class and function but that of record batches.
 
     Raises
     ------
@@ -120,7 +131,9 @@ def unpickle(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer] = (), 
         if the value cannot be unpickled here, or is refused because of `safe`.
     """
     try:
-        return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load() if safe else _load(data, names, buffers)
+        if safe:
+            return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load()
+        return pickle.loads(data, buffers=buffers) if names is None else _load(data, names, buffers)
     except NotSerialisable:
         raise
     except NotBound as error:
@@ -130,11 +143,26 @@ def unpickle(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer] = (), 
 
 
 def _load(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer | bytearray]) -> Any:
-    token = NAMES.set(names)
+    token, kept = NAMES.set(names), list(buffers)
     try:
-        return pickle.loads(data, buffers=buffers)
+        if not names.hides_module:  # because a Python `find_class` takes longer than the rest of a short pickle
+            return pickle.loads(data, buffers=kept)
+        return _NamingUnpickler(data, names, kept).load()
+    except (ImportError, AttributeError):
+        return _NamingUnpickler(data, names, kept).load()
     finally:
         NAMES.reset(token)
+
+
+class _NamingUnpickler(pickle.Unpickler):
+    """Finds classes and functions that pickle alone would not find, or finds others than pickle."""
+
+    def __init__(self, data: Buffer, names: ProgramNames, buffers: Sequence[Buffer | bytearray]) -> None:
+        super().__init__(io.BytesIO(data), buffers=buffers)
+        self._names = names
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self._names.find(module, name)
 
 
 class _Pickler(pickle.Pickler):

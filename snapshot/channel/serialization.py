@@ -17,14 +17,14 @@ from typing import Any, Final
 import msgpack
 import pyarrow as pa
 
-from cutline.snapshot.channel.by_name import ByName
 from cutline.snapshot.channel.extensions import Encoded, ExtensionDecoder, encoder, lifted, pickled
 from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.survey import ATOMS, Survey, TooDeep, survey
-from cutline.snapshot.plan.program_names import NO_GRAPH, ProgramNames
+from cutline.snapshot.naming.by_name import ByName
+from cutline.snapshot.naming.program_names import NO_GRAPH, ProgramNames
 
 #: Types of trees that are written as MessagePack, and types that may stand inside.
 _ROOTS: Final = frozenset({list, dict, pa.RecordBatch})

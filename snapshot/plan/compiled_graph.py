@@ -8,11 +8,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any
 
 import pyarrow as pa
 
+from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import GraphError
+from cutline.snapshot.naming.program_names import Aliases, Name, ProgramNames
 from cutline.snapshot.node import MIGRATIONS, Sink, Source, defines, guarantee_of, keeps_totals
 from cutline.snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
 from cutline.snapshot.plan.components import strong_components
@@ -29,7 +32,6 @@ from cutline.snapshot.plan.declarations import (
 from cutline.snapshot.plan.mode_needs import mode_problems, mode_refusal
 from cutline.snapshot.plan.modes import Mode, row_of
 from cutline.snapshot.plan.program_code import ProgramCode
-from cutline.snapshot.plan.program_names import ProgramNames
 from cutline.snapshot.plan.schemas import to_arrow_schema
 from cutline.snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from cutline.snapshot.plan.validation import graph_problems
@@ -54,6 +56,7 @@ class CompiledGraph:
     invariants: dict[str, Invariant]
     #: pickle of the classes and functions that values refer to by name: see `ProgramCode.names`
     names: bytes
+    aliases: Aliases
     #: {source: names that its `partitions` hook listed}; empty before `snapshot.plan.partitions` has listed them
     partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -63,7 +66,7 @@ class CompiledGraph:
 
     def program_names(self) -> ProgramNames:
         """Return the names of the program, with classes and functions of this process."""
-        return ProgramNames(pickle.loads(self.names))  # noqa: S301  # trusted like the code, because `build` made both
+        return ProgramNames(pickle.loads(self.names), self.aliases)  # noqa: S301  # trusted like the code, because `build` made both
 
 
 def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = None) -> CompiledGraph:
@@ -96,7 +99,8 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
     code = ProgramCode()
     pickled = [_pickled(node, code) for node in graph.nodes]
     unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(edges, code))
-    _refuse(graph, [*granted.problems, *unserialisable])
+    aliases, wrong = _aliases(graph, code)
+    _refuse(graph, [*granted.problems, *unserialisable, *wrong])
     topology = _topology(graph, edges, components, granted)
     if mode is not None:
         refusal = mode_refusal(mode, graph, edges, components)
@@ -109,6 +113,7 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         edges={(edge.source, edge.target): _code(edge) for edge in edges},
         invariants=dict(graph.invariants),
         names=code.names(),
+        aliases=aliases,
     )
 
 
@@ -233,6 +238,21 @@ def _unserialisable_edges(edges: Sequence[EdgeDeclaration], code: ProgramCode) -
             _, problem = _try_pickle(function, code)
             if problem is not None:
                 yield f"edge {edge}: its function cannot be serialised: {problem}"
+
+
+def _aliases(graph: DeclaredGraph, code: ProgramCode) -> tuple[Aliases, list[str]]:
+    """Return the aliases of a graph, and the problems with them."""
+    modules = {stored: now for stored, now in graph.aliases.items() if isinstance(now, str)}
+    names: dict[str, Name] = {}
+    problems: list[str] = []
+    for stored, now in graph.aliases.items():
+        if isinstance(now, type | FunctionType):
+            problem = _try_pickle(now, code)[1]
+            names[stored] = (now.__module__, now.__qualname__)
+        else:
+            problem = None if stored in modules else f"{shown(now)} is no class, function or name of a module"
+        problems += [f"alias {stored!r}: {problem}"] if problem else []
+    return Aliases(names, modules), problems
 
 
 def _try_pickle(value: object, code: ProgramCode) -> tuple[bytes, str | None]:

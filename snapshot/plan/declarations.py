@@ -35,6 +35,9 @@ class Transform:
 #: Name of a column, names of several columns, or a function of the message.
 Key = str | Sequence[str] | Callable[[Any], Any]
 
+#: What a name in stored values stands for now: a class, a function, or the name of a module.
+AliasTarget = Callable[..., Any] | str
+
 #: Partitionings that a user may name. A key asks for hash.
 PartitioningName = Literal["forward", "rebalance", "broadcast", "directed"]
 
@@ -90,3 +93,4 @@ class DeclaredGraph(Protocol):
     nodes: list[NodeDeclaration]
     edges: list[EdgeDeclaration]
     invariants: list[tuple[str, Invariant]]
+    aliases: dict[str, AliasTarget]

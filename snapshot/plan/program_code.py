@@ -1,7 +1,7 @@
 """Pickle the code of a graph, and gather the classes and functions that workers cannot import.
 
 cloudpickle writes a class or function by value if it stands in the main module, inside of a function, or in a module
-that was registered by value. Values refer to these by name (`snapshot.plan.program_names`), so that each of them is
+that was registered by value. Values refer to these by name (`snapshot.naming.program_names`), so that each of them is
 sent along with its name.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from cutline.snapshot.plan.program_names import Name, Several
+from cutline.snapshot.naming.program_names import Name, Several
 
 #: Entries of the tuple that cloudpickle returns for an object that it writes by value.
 _ENTRIES_BY_VALUE = 6

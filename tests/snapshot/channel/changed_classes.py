@@ -36,13 +36,17 @@ class Program:
         Source of the classes and functions.
     names : str
         Names that the node refers to, separated by commas.
+    aliases : dict
+        ``{stored name: expression of what it stands for}``.
     """
 
-    def __init__(self, source: str, names: str) -> None:
+    def __init__(self, source: str, names: str, **aliases: str) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         text = _HEAD + dedent(source) + _TAIL.format(names=names)
         exec(compile(text, "<program>", "exec", dont_inherit=True), self.names)
         self.graph = Graph("g").add("keeper", self.names["Keeper"]())
+        for stored, now in aliases.items():
+            self.graph.alias(stored, self.value(now))
         self.codec = Codec(names=build(self.graph, "unaligned").program_names())
 
     def value(self, expression: str) -> Any:

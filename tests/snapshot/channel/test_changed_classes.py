@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fractions
+import pickle
 from typing import Any
 
+import msgpack
 import pytest
 
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.errors import GraphError
 from tests.snapshot.channel.changed_classes import Program
 
 #: {kind: (source with the method's factor left out, expression of a value, expression that its reader evaluates)}
@@ -384,3 +388,94 @@ def test_sharing_and_cycles_stay() -> None:
     loop.other = [loop]
     found = after.codec.decode(before.codec.encode(loop))
     assert found.other[0] is found
+
+
+BAG = "@dataclass\nclass Bag:\n    amount: int\n    more: int = 1"
+
+
+@pytest.mark.parametrize("kind", ["dataclass", "frozen dataclass with slots"])
+def test_a_class_may_have_another_name(kind: str) -> None:
+    """When the graph says which, and with a field more too."""
+    before, after = program(KINDS[kind][0]), Program(BAG, "", **{"__main__.Basket": "Bag"})
+    found = passed(before.value("Basket(3)"), before.codec, after.codec)
+    assert found == after.value("Bag(3, 1)")
+    assert passed(found, after.codec, after.codec) == found
+
+
+class Basket(list[int]):
+    """A class of a module."""
+
+
+def test_a_class_of_a_module_may_have_another_name() -> None:
+    """Also while the module still has a class of this name."""
+    after = Program("class Bag(list): pass", "", **{f"{__name__}.Basket": "Bag"})
+    found = passed(Basket([3]), Codec(), after.codec)
+    assert [type(found), found] == [after.names["Bag"], [3]]
+
+
+def test_a_module_may_have_another_name() -> None:
+    """A script that becomes a module: `__main__` then is a module that workers import."""
+    before = Program("class Fraction(tuple): pass", "Fraction")
+    after = Program("", "", **{"__main__": "'fractions'"})
+    writer, reader = before.codec, after.codec
+    assert reader.decode(writer.encode(before.value("Fraction"))) is fractions.Fraction
+
+
+@pytest.mark.parametrize("now", ["3", "[int]"])
+def test_an_alias_of_nothing_is_refused(now: str) -> None:
+    """When the graph is checked."""
+    with pytest.raises(GraphError, match=r"alias 'a.B': .* is no class, function or name of a module"):
+        Program("", "", **{"a.B": now})
+
+
+SHOWN = {
+    "dataclass": "<__main__.Basket(amount=3)>",
+    "frozen dataclass with slots": "<__main__.Basket(amount=3)>",
+    "dataclass with a state of its own": "<__main__.Basket(3)>",
+    "NamedTuple": "<__main__.Basket(amount=3)>",
+    "class": "<__main__.Basket(amount=3)>",
+    "class with slots": "<__main__.Basket(amount=3)>",
+    "local class": "<__main__.made.<locals>.Basket(amount=3)>",
+    "exception": "<__main__.Basket(3)>",
+    "subclass of list": "<__main__.Basket([3])>",
+    "subclass of dict": "<__main__.Basket({'amount': 3})>",
+    "Enum": "<__main__.Basket.SMALL>",
+    "Flag": "<__main__.Basket.ONE|TWO>",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_program_values_have_stand_ins(kind: str) -> None:
+    """They are equal where the values were, show their fields, and are written back as they were."""
+    source, expression = KINDS[kind]
+    program_ = program(source)
+    data = program_.codec.encode([program_.value(expression)] * 2)
+    reader = Codec()
+    one, two = reader.decode(data), reader.decode(data)
+    assert one == two
+    assert one[0] is one[1]
+    assert len({*one, *two}) == 1
+    assert repr(one[0]) == SHOWN.get(kind, repr(one[0]))
+    back = program_.codec.decode(reader.encode(one))
+    assert back == [program_.value(expression)] * 2
+    assert back[0] is back[1]
+    assert type(back[0]) is program_.names["Basket"]
+
+
+def test_fields_of_stand_ins_are_read_by_name() -> None:
+    """As those of the object; objects with other fields are not equal."""
+    writer = program(KINDS["dataclass"][0])
+    one, other = Codec().decode(writer.codec.encode([writer.value("Basket(3)"), writer.value("Basket(4)")]))
+    assert [one.amount, other.amount] == [3, 4]
+    assert one != other
+    with pytest.raises(AttributeError, match=r"<__main__.Basket\(amount=3\)> has no field 'price'"):
+        print(one.price)
+
+
+def test_a_class_of_a_missing_module_has_a_stand_in() -> None:
+    """A snapshot is read where the program's modules are not installed."""
+    data = pickle.dumps(Basket([3])).replace(__name__.encode(), b"x" * len(__name__))
+    found = Codec().decode(msgpack.packb(msgpack.ExtType(5, data)))
+    assert repr(found) == f"<{'x' * len(__name__)}.Basket([3])>"
+    with pytest.raises(NotSerialisable, match=r"the program has no class or function xxx.*Basket"):
+        Program("", "").codec.decode(Codec().encode(found))

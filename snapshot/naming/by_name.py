@@ -7,14 +7,16 @@ class may have others at the restore.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
 from enum import Enum
 from types import FunctionType
 from typing import Any, Final
 
-from cutline.snapshot.channel.bound import bind, make, member, put
-from cutline.snapshot.plan.class_fields import has_nameless_state, is_pickled_by_fields, print_of
-from cutline.snapshot.plan.program_names import ProgramNames
+from cutline.snapshot.naming.bound import bind, make, member, put
+from cutline.snapshot.naming.class_fields import has_nameless_state, is_pickled_by_fields, print_of
+from cutline.snapshot.naming.program_names import ProgramNames
+from cutline.snapshot.naming.stand_ins import StandIn
 
 #: Returns what a pickler writes for an object: see "Reducer Override" in Python's manual of `pickle`.
 Reducer = Callable[[Any], Any]
@@ -60,6 +62,8 @@ class ByName:
     def _reducer_of(self, kind: type) -> Reducer | None:
         if issubclass(kind, type) or kind is FunctionType:
             return self._reduce_named
+        if issubclass(kind, StandIn):
+            return _reduce_stand_in
         if issubclass(kind, Enum):
             return _reduce_member if kind.__reduce_ex__ is Enum.__reduce_ex__ else None
         name = self.names.own_name_of(kind)
@@ -70,6 +74,9 @@ class ByName:
 
     def _reduce_named(self, value: Any) -> Any:
         found = self._reductions.get(value)
+        if found is None and isinstance(value, type) and issubclass(value, StandIn):
+            *named, is_maker = value.reference
+            return make if is_maker else bind, tuple(named)
         if found is None:
             name = self.names.name_of(value)
             found = NotImplemented if name is None else (bind, (*name, print_of(value)))
@@ -104,6 +111,16 @@ class _Maker:
         """Return the reduction of an object of a dataclass with slots."""
         state = {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
         return self, (), state, None, None, put
+
+
+def _reduce_stand_in(value: StandIn) -> Any:
+    """Return the reduction of the object for which `value` stands, as it was stored."""
+    kind, stored = type(value), value.stored
+    if stored.is_member:
+        return member, (kind, *stored.arguments)
+    maker = (kind, stored.arguments) if stored.is_called else (copyreg.__newobj__, (kind, *stored.arguments))  # type: ignore[attr-defined]
+    content = (stored.state, iter(stored.items) if stored.items else None, iter(stored.pairs.items()))
+    return (*maker, *content, put) if stored.is_put else (*maker, *content)
 
 
 def _reduce_member(value: Enum) -> Any:

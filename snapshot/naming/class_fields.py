@@ -83,9 +83,9 @@ def maker_of(found: Any, stored: str) -> Callable[..., Any]:
     if now == stored:
         return partial(found.__new__, found)
     if isinstance(found, type) and now.startswith(DATACLASS) and stored.startswith(DATACLASS):
-        return partial(_made, found, _added(found, _fields(stored), now, stored))
+        return partial(_made, found, _added(found, fields_of(stored), now, stored))
     if isinstance(found, type) and now.startswith(NAMED_TUPLE) and stored.startswith(NAMED_TUPLE):
-        names = _fields(stored)
+        names = fields_of(stored)
         _added(found, names, now, stored)
         return partial(_tuple_made, found, names)
     raise AnotherClass(f"was stored as {stored}, and is {now} now")
@@ -114,16 +114,17 @@ def _kind(text: str) -> str:
     return text.partition("(")[0]
 
 
-def _fields(text: str) -> list[str]:
+def fields_of(text: str) -> list[str]:
+    """Return the names of the fields of a print."""
     return text.partition("(")[2][:-1].split(", ") if not text.endswith("()") else []
 
 
 def _added(found: type, stored: list[str], now: str, then: str) -> dict[str, Callable[[], Any]]:
     """Return the defaults of the fields that a class has now, and that its stored object has not."""
     defaults = _defaults(found)
-    added = [name for name in _fields(now) if name not in stored]
+    added = [name for name in fields_of(now) if name not in stored]
     without = [name for name in added if name not in defaults]
-    dropped = [name for name in stored if name not in _fields(now)]
+    dropped = [name for name in stored if name not in fields_of(now)]
     if without or dropped:
         raise AnotherClass(
             f"was stored as {then}, and is {now} now: "

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from enum import Enum, Flag
+from enum import Flag
 from typing import Any
 
-from cutline.snapshot.plan.program_names import NotBound, ProgramNames
+from cutline.snapshot.naming.program_names import NotBound, ProgramNames
+from cutline.snapshot.naming.stand_ins import StandIn, member_stand_in
 
 #: the names of the program whose values are being read
 NAMES: ContextVar[ProgramNames] = ContextVar("NAMES")
@@ -26,8 +27,10 @@ def make(module: str, qualname: str, stored: str) -> Callable[..., Any]:
     return NAMES.get().maker(module, qualname, stored)
 
 
-def member(kind: type[Enum], name: str, value: Any) -> Enum:
+def member(kind: Any, name: str, value: Any) -> Any:
     """Return the member of an Enum. Raises NotBound if the member has another value now, or is gone."""
+    if issubclass(kind, StandIn):
+        return member_stand_in(kind, name, value)
     found = kind.__members__.get(name)
     if found is None and issubclass(kind, Flag):
         found = kind(value)
@@ -40,5 +43,8 @@ def member(kind: type[Enum], name: str, value: Any) -> Enum:
 
 def put(instance: Any, state: Mapping[str, Any]) -> None:
     """Set the fields of an object with slots."""
+    if isinstance(instance, StandIn):
+        instance.stored.state, instance.stored.is_put = state, True
+        return
     for name, value in state.items():
         object.__setattr__(instance, name, value)
