@@ -33,8 +33,8 @@ class WorkerLaunch:
     #: secret of the run, in no log and no error
     secret: bytes
     worker_count: int
-    #: cloudpickle of a `snapshot.plan.compiled_graph.CompiledGraph`, which only the worker process unpickles, because
-    #: unpickling may import the user's modules
+    #: see `snapshot.plan.compiled_graph.CompiledGraph.shipped`; unpickled by the worker process only, because that may
+    #: import the user's modules
     compiled: bytes
     #: pickle of the `StateBackend`
     backend: bytes
@@ -62,15 +62,13 @@ class WorkerLaunch:
             if the user's modules are missing.
         """
         try:
-            graph = pickle.loads(self.compiled)  # noqa: S301  # trusted like the code, because the driver sent both
+            return CompiledGraph.opened(self.compiled)
         except (ImportError, AttributeError) as error:
             raise GraphError(
                 f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). "
                 "Its modules must be installed there, sent with addPyFile, or registered with "
                 "cloudpickle.register_pickle_by_value"
             ) from error
-        assert isinstance(graph, CompiledGraph)
-        return graph
 
     def open_backend(self) -> StateBackend:
         """Unpickle a copy of the driver's backend."""

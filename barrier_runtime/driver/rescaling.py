@@ -98,7 +98,7 @@ class Rescaler:
     def _prepare(self, graph: Graph, timeout: float | None) -> Submission:
         """Check all that can be refused, and start what can be started. The run goes on meanwhile."""
         settings, run = self._submitter.settings, self._submitter.run
-        compiled = settings.compile(graph, run, self._submitter.mode)
+        compiled = settings.compile(graph, run, self._submitter.mode, code=self._submitter.code)
         self._check_slots(compiled)
         self._take_snapshot(timeout)  # so that a fresh snapshot is planned, and the next snapshot stores little
         check_restore(run, compiled, GOES_ON, self._submitter.allow, lambda _: self._store)

@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import cloudpickle
-
 from cutline.barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
 from cutline.barrier_runtime.dataframes.nodes import DataFrameSource
 from cutline.barrier_runtime.driver.coordinator_client import CoordinatorClient, free_port
@@ -41,7 +39,7 @@ from cutline.snapshot.coordinator.pending_snapshot import SnapshotPolicy
 from cutline.snapshot.coordinator.restart_policy import RestartPolicy
 from cutline.snapshot.errors import GraphError, RunFailed
 from cutline.snapshot.graph import Graph
-from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, GraphCode, build
 from cutline.snapshot.plan.declarations import AlignmentWish
 from cutline.snapshot.plan.modes import Mode, row_of
 from cutline.snapshot.plan.partitions import with_partitions
@@ -111,8 +109,15 @@ class RuntimeSettings:
         """Return the number of workers of a graph."""
         return self.workers or max(node.parallelism for node in compiled.topology.nodes)
 
-    def compile(self, graph: Graph, run: str, mode: Mode | None, origin: Origin = GOES_ON) -> CompiledGraph:
+    def compile(
+        self, graph: Graph, run: str, mode: Mode | None, origin: Origin = GOES_ON, code: GraphCode | None = None
+    ) -> CompiledGraph:
         """Compile a graph for a run. Write the input logs of DataFrames, and list the partitions of sources.
+
+        Parameters
+        ----------
+        code : GraphCode or None
+            See `build`.
 
         Raises
         ------
@@ -128,7 +133,7 @@ class RuntimeSettings:
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name, repeated)
-        compiled = with_partitions(build(graph, self.alignment, mode), graph)
+        compiled = with_partitions(build(graph, self.alignment, mode, code), graph)
         check_stores(graph, self.worker_count(compiled))
         return compiled
 
@@ -280,6 +285,8 @@ class Submitter:
         self.allow = allow
         self.mode = mode
         self.owner = secrets.token_hex(8)
+        #: the code of the first submission, which all others run too; None before
+        self.code: GraphCode | None = None
 
     def prepare(self, compiled: CompiledGraph, *, waits: bool, beside: bool = False) -> Submission:
         """Start a coordinator for a compiled graph. Nothing of the graph runs before `Submission.launch`.
@@ -291,7 +298,7 @@ class Submitter:
         beside : bool
             Whether the stage is submitted before that, beside the stage that it follows.
         """
-        settings = self.settings
+        settings, self.code = self.settings, compiled.code
         host, workers = bind_host(settings.spark), settings.worker_count(compiled)
         secret, port = secrets.token_bytes(_SECRET_BYTES), free_port(host)
         backend = pickle.dumps(settings.records)
@@ -314,7 +321,7 @@ class Submitter:
             coordinator=Address(host, port, "", ""),
             secret=secret,
             worker_count=workers,
-            compiled=cloudpickle.dumps(replace(compiled, invariants={})),  # left out, because the driver judges them
+            compiled=compiled.shipped(),
             backend=backend,
             limits=SubtaskLimits(),
             safe=settings.safe,

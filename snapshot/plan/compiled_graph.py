@@ -6,10 +6,9 @@ Submitting, simulating and explaining a graph all call `build`, so that all refu
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import Any
 
 import pyarrow as pa
 
@@ -47,16 +46,24 @@ class EdgeCode:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledGraph:
-    """A checked graph. Can be pickled with cloudpickle."""
+class GraphCode:
+    """The pickled code of a graph. Made once a submission, because a cell that runs again changes the code."""
 
-    topology: Topology
-    nodes: dict[str, bytes]  #: {node: cloudpickle of the added instance}; each start of a subtask unpickles a copy
-    edges: dict[tuple[str, str], EdgeCode]  #: {(source node, target node): code}
-    invariants: dict[str, Invariant]
+    nodes: dict[str, bytes]  #: {node: pickle of the added instance}; each start of a subtask unpickles a copy
+    edges: bytes  #: pickle of ``{(source node, target node): EdgeCode}``
     #: pickle of the classes and functions that values refer to by name: see `ProgramCode.names`
     names: bytes
     aliases: Aliases
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """A checked graph."""
+
+    topology: Topology
+    code: GraphCode
+    edges: dict[tuple[str, str], EdgeCode]  #: {(source node, target node): code}
+    invariants: dict[str, Invariant]
     #: {source: names that its `partitions` hook listed}; empty before `snapshot.plan.partitions` has listed them
     partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -64,12 +71,30 @@ class CompiledGraph:
         """Return the key of an edge, or None without a key."""
         return self.edges[source, target].key
 
+    @property
+    def nodes(self) -> dict[str, bytes]:
+        """The pickle of each node: see `GraphCode`."""
+        return self.code.nodes
+
+    def shipped(self) -> bytes:
+        """Return the pickle of the graph for workers, without invariants, which the driver judges."""
+        return pickle.dumps(replace(self, edges={}, invariants={}))
+
+    @staticmethod
+    def opened(shipped: bytes) -> CompiledGraph:
+        """Return the graph of `shipped`. Imports the user's modules. Raises what unpickling raises."""
+        graph = pickle.loads(shipped)  # noqa: S301  # trusted like the code, because the driver sent both
+        assert isinstance(graph, CompiledGraph)
+        return replace(graph, edges=pickle.loads(graph.code.edges))  # noqa: S301
+
     def program_names(self) -> ProgramNames:
         """Return the names of the program, with classes and functions of this process."""
-        return ProgramNames(pickle.loads(self.names), self.aliases)  # noqa: S301  # trusted like the code, because `build` made both
+        return ProgramNames(pickle.loads(self.code.names), self.code.aliases)  # noqa: S301  # trusted like the code, because `build` made both
 
 
-def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = None) -> CompiledGraph:
+def build(
+    graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = None, code: GraphCode | None = None
+) -> CompiledGraph:
     """Check and expand a graph.
 
     Parameters
@@ -78,6 +103,8 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         the run's wish. Edges that cannot be aligned stay unaligned.
     mode : Mode or None
         What snapshots store; None: all state, in cuts by markers. All edges are aligned in any other mode.
+    code : GraphCode or None
+        The code of the same nodes and edges, which were compiled before.
 
     Raises
     ------
@@ -96,11 +123,9 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         for edge in edges
     ]
     granted = grant_alignment(components, requests, wish)
-    code = ProgramCode()
-    pickled = [_pickled(node, code) for node in graph.nodes]
-    unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(edges, code))
-    aliases, wrong = _aliases(graph, code)
-    _refuse(graph, [*granted.problems, *unserialisable, *wrong])
+    edge_code = {(edge.source, edge.target): _code(edge) for edge in edges}
+    pickled, problems = (code, []) if code is not None else _graph_code(graph, edge_code)
+    _refuse(graph, [*granted.problems, *problems])
     topology = _topology(graph, edges, components, granted)
     if mode is not None:
         refusal = mode_refusal(mode, graph, edges, components)
@@ -109,11 +134,9 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         topology = _aligned(topology, mode) if row_of(mode).is_aligned else replace(topology, mode=mode)
     return CompiledGraph(
         topology=topology,
-        nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
-        edges={(edge.source, edge.target): _code(edge) for edge in edges},
+        code=pickled,
+        edges=edge_code,
         invariants=dict(graph.invariants),
-        names=code.names(),
-        aliases=aliases,
     )
 
 
@@ -218,6 +241,17 @@ def _code(edge: EdgeDeclaration) -> EdgeCode:
     return EdgeCode(edge.key, schema, edge.transforms)
 
 
+def _graph_code(graph: DeclaredGraph, edges: Mapping[tuple[str, str], EdgeCode]) -> tuple[GraphCode, list[str]]:
+    """Pickle the code of a graph. Return the problems with it too."""
+    code = ProgramCode()
+    nodes = [_pickled(node, code) for node in graph.nodes]
+    edge_data, problem = _try_pickle(edges, code)
+    problems = [each for _, each in nodes if each] + ([] if problem is None else list(_edge_problems(edges, code)))
+    aliases, wrong = _aliases(graph, code)
+    by_name = {node.name: data for node, (data, _) in zip(graph.nodes, nodes, strict=True)}
+    return GraphCode(by_name, edge_data, code.names(), aliases), problems + wrong
+
+
 def _pickled(declared: NodeDeclaration, code: ProgramCode) -> tuple[bytes, str | None]:
     """Return the pickled instance, and the problem with it, or None without a problem."""
     data, problem = _try_pickle(declared.node, code)
@@ -231,13 +265,12 @@ def _pickled(declared: NodeDeclaration, code: ProgramCode) -> tuple[bytes, str |
     return b"", f"node {declared.name!r}: cannot be serialised: {problem}; make connections and locks in open"
 
 
-def _unserialisable_edges(edges: Sequence[EdgeDeclaration], code: ProgramCode) -> Iterator[str]:
-    for edge in edges:
-        functions: list[Callable[[Any], Any]] = [transform.function for transform in edge.transforms]
-        for function in [*functions, edge.key]:
+def _edge_problems(edges: Mapping[tuple[str, str], EdgeCode], code: ProgramCode) -> Iterator[str]:
+    for (source, target), edge in edges.items():
+        for function in [*(transform.function for transform in edge.transforms), edge.key]:
             _, problem = _try_pickle(function, code)
             if problem is not None:
-                yield f"edge {edge}: its function cannot be serialised: {problem}"
+                yield f"edge {source}->{target}: its function cannot be serialised: {problem}"
 
 
 def _aliases(graph: DeclaredGraph, code: ProgramCode) -> tuple[Aliases, list[str]]:

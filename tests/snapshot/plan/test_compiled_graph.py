@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cloudpickle
 import pyarrow as pa
 
-from cutline import END, Context, Graph, Sink, Source
+from cutline import END, Context, Graph, Node, Sink, Source
 from cutline.snapshot.node import End
-from cutline.snapshot.plan.compiled_graph import build
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, build
 from cutline.snapshot.plan.topology import Component, Partitioning
 from tests.snapshot.graphs import Passive
 
@@ -74,13 +76,33 @@ def test_users_code_of_edges_is_kept_beside_the_topology() -> None:
     """Key, schema and transforms, by names of the edge's ends; all of it can be shipped."""
     graph = Graph("g")
     graph.source("in", Numbers()).map(abs).keyBy("n").process("p", Passive(), schema="n long").to("out", Sinking())
-    compiled = cloudpickle.loads(cloudpickle.dumps(build(graph.addInvariant("any", bool), "unaligned")))
+    compiled = CompiledGraph.opened(build(graph.addInvariant("any", bool), "unaligned").shipped())
     assert compiled.edges["in", "p"].key == "n"
     assert compiled.edges["in", "p"].schema == pa.schema([("n", pa.int64())])
     assert [transform.function for transform in compiled.edges["in", "p"].transforms] == [abs]
     assert compiled.edges["p", "out"].schema is None
-    assert compiled.invariants == {"any": bool}
+    assert compiled.invariants == {}  # the driver judges them
     assert compiled.topology == build(graph, "unaligned").topology
+
+
+def test_the_code_of_a_submission_is_pickled_once() -> None:
+    """A cell that runs again changes neither nodes nor functions of edges in a run that is rescaled."""
+    cell = """
+class Priced(Node):
+    def onMessage(self, message, context): return price(message)
+def price(message): return message * factor
+factor = 1
+"""
+    names: dict[str, Any] = {"__name__": "__main__", "Node": Node}
+    exec(cell, names)
+    graph = Graph("g").add("a", names["Priced"]()).connect("a", "a", key=names["price"])
+    first = build(graph, "unaligned")
+    names["factor"] = 2
+    again = build(graph.withParallelism({"a": 2}), "unaligned", code=first.code)
+    opened = CompiledGraph.opened(again.shipped())
+    assert opened.topology.node("a").parallelism == 2
+    key: Any = opened.edges["a", "a"].key
+    assert [key(3), cloudpickle.loads(opened.nodes["a"]).onMessage(3, None)] == [3, 3]
 
 
 def test_building_changes_nothing() -> None:

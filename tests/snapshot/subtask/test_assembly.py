@@ -23,6 +23,6 @@ from tests.snapshot.hosted import Hosted
 def test_a_node_whose_module_is_missing_is_refused_by_name(pickled: bytes, text: str) -> None:
     """The error names the subtask and what is missing, and says how a module gets to the executors."""
     host = Hosted(Graph("g").add("a", Passive()))
-    host.compiled = replace(host.compiled, nodes={"a": pickled})
+    host.compiled = replace(host.compiled, code=replace(host.compiled.code, nodes={"a": pickled}))
     with pytest.raises(GraphError, match=rf"a\[0\].*cannot be unpickled here \({text}.*addPyFile"):
         host.machine(Subtask("a", 0))
