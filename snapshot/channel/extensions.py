@@ -6,7 +6,7 @@ Owns the content of each extension. ::
     ext 3   record batch     Arrow IPC stream
     ext 4   outside buffers  [kind, buffers, pickle]: see `Codec.encode_state` and
                              `snapshot.channel.out_of_band_buffers`
-    ext 5   pickle           that refers to classes and functions by name
+    ext 5   pickle           with references before it: `snapshot.naming.reference`
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _EXT_BATCH = 3
 _EXT_OUT_OF_BAND = 4
 _EXT_NAMING_PICKLE = 5
 
-#: Kinds of outside buffers: bytes, a record batch, the buffers of a pickle, or a pickle and its buffers.
-#: Stored: never renumber.
-_BYTES, _BATCH, _BUFFERS, _PICKLE = 0, 1, 2, 3
+#: Kinds of outside buffers: bytes, a record batch, the buffers of a pickle, or a pickle and its buffers; and the last
+#: two of a pickle with references. Stored: never renumber.
+_BYTES, _BATCH, _BUFFERS, _PICKLE, _NAMING_BUFFERS, _NAMING_PICKLE = 0, 1, 2, 3, 4, 5
 
 #: Most entries of a list or dict that are searched for large bytes, and most levels. The limits suit a state of few
 #: large pieces, not of many small pieces. A user's own dict is two deep, because the outermost dict is the framework's.
@@ -106,10 +106,10 @@ def pickled(
     is_naming = pickle_into(pieces, value, found, by_name, safe=safe, lift=out_of_band.lift)
     buffers = range(before, out_of_band.count)
     if sum(map(len, pieces)) >= LARGE_BYTES:
-        return _outside(_PICKLE, [out_of_band.add(*pieces), *buffers])
+        return _outside(_NAMING_PICKLE if is_naming else _PICKLE, [out_of_band.add(*pieces), *buffers])
     data = b"".join(pieces)
     if buffers:
-        return _outside(_BUFFERS, [*buffers], data)
+        return _outside(_NAMING_BUFFERS if is_naming else _BUFFERS, [*buffers], data)
     return Extension(_EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, data)
 
 
@@ -159,8 +159,9 @@ class ExtensionDecoder:
             return bytes(buffers[0])
         if kind == _BATCH:
             return decode_batch(buffers[0])
-        stream: Buffer = buffers.pop(0) if kind == _PICKLE else inline
-        return unpickle(stream, self._names, map(writable, buffers), safe=self._safe)
+        stream: Buffer = buffers.pop(0) if kind in (_PICKLE, _NAMING_PICKLE) else inline
+        names = self._names if kind in (_NAMING_BUFFERS, _NAMING_PICKLE) else None
+        return unpickle(stream, names, map(writable, buffers), safe=self._safe)
 
     def _find_out_of_band(self, data: bytes) -> tuple[int, list[memoryview], bytes]:
         """Return the kind, the buffers and the pickle that an extension refers to."""

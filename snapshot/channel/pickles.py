@@ -13,7 +13,7 @@ import fractions
 import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,10 @@ from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.record_batches import decode_batch, encode_batch
 from cutline.snapshot.channel.survey import ATOMS, CONTAINERS, Survey
 from cutline.snapshot.error_text import headline
-from cutline.snapshot.naming.bound import NAMES, bind, make
-from cutline.snapshot.naming.by_name import ByName
+from cutline.snapshot.naming.bound import BOUND
+from cutline.snapshot.naming.by_name import ByName, References
 from cutline.snapshot.naming.program_names import NotBound, ProgramNames
+from cutline.snapshot.naming.reference import decode_references, split_references
 
 #: Version 5 has large buffers beside the pickle (PEP 574). Stored: a reader needs this version.
 _PROTOCOL: Final = 5
@@ -61,7 +62,7 @@ def pickle_into(
     safe: bool,
     lift: Callable[[pickle.PickleBuffer], bool] | None = None,
 ) -> bool:
-    """Pickle a value. Return whether the pickle refers to classes or functions.
+    """Pickle a value. Return whether references to classes and functions stand before the pickle.
 
     Parameters
     ----------
@@ -97,10 +98,13 @@ def pickle_into(
         lifted.append(buffer)
         return False
 
-    _dump(_Pickler(pieces, by_name, keep), value, strange)
+    references = References(by_name)
+    _dump(_Pickler(pieces, references, keep), value, strange)
+    if references:
+        pieces.insert(0, references.encode())
     if not all(map(_is_sure, others)):
-        _require_unpickling(b"".join(pieces), lifted, _named(strange), by_name.names)
-    return True
+        _require_unpickling(b"".join(pieces), lifted, _named(strange), by_name.names if references else None)
+    return bool(references)
 
 
 def _dump(pickler: pickle.Pickler, value: Any, strange: Any) -> None:
@@ -119,7 +123,7 @@ def unpickle(data: Buffer, names: ProgramNames | None, buffers: Iterable[Buffer]
     ----------
     data : bytes or memoryview
     names : ProgramNames or None
-        Names of the classes and functions of the program. None: the pickle refers to none.
+        Names of the classes and functions of the program. None: no references stand before the pickle.
     buffers : iterable
         Buffers beside the pickle.
     safe : bool
@@ -131,9 +135,11 @@ def unpickle(data: Buffer, names: ProgramNames | None, buffers: Iterable[Buffer]
         if the value cannot be unpickled here, or is refused because of `safe`.
     """
     try:
-        if safe:
-            return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load()
-        return pickle.loads(data, buffers=buffers) if names is None else _load(data, names, buffers)
+        if not safe:
+            return _load(data, names, buffers)
+        if names is not None:
+            _refuse_references(data)
+        return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load()
     except NotSerialisable:
         raise
     except NotBound as error:
@@ -142,35 +148,28 @@ def unpickle(data: Buffer, names: ProgramNames | None, buffers: Iterable[Buffer]
         raise NotSerialisable(f"a value cannot be unpickled here: {headline(error)}") from error
 
 
-def _load(data: Buffer, names: ProgramNames, buffers: Iterable[Buffer | bytearray]) -> Any:
-    token, kept = NAMES.set(names), list(buffers)
+def _load(data: Buffer, names: ProgramNames | None, buffers: Iterable[Buffer | bytearray]) -> Any:
+    if names is None:
+        return pickle.loads(data, buffers=buffers)
+    references, stream = split_references(data)
+    token = BOUND.set(names.bind(references))
     try:
-        if not names.hides_module:  # because a Python `find_class` takes longer than the rest of a short pickle
-            return pickle.loads(data, buffers=kept)
-        return _NamingUnpickler(data, names, kept).load()
-    except (ImportError, AttributeError):
-        return _NamingUnpickler(data, names, kept).load()
+        return pickle.loads(stream, buffers=buffers)
     finally:
-        NAMES.reset(token)
+        BOUND.reset(token)
 
 
-class _NamingUnpickler(pickle.Unpickler):
-    """Finds classes and functions that pickle alone would not find, or finds others than pickle."""
-
-    def __init__(self, data: Buffer, names: ProgramNames, buffers: Sequence[Buffer | bytearray]) -> None:
-        super().__init__(io.BytesIO(data), buffers=buffers)
-        self._names = names
-
-    def find_class(self, module: str, name: str) -> Any:
-        return self._names.find(module, name)
+def _refuse_references(data: Buffer) -> NoReturn:
+    names = ", ".join(each.name for each in decode_references(split_references(data)[0]))
+    raise NotSerialisable(f"a pickled {names}, which safe=True refuses")
 
 
 class _Pickler(pickle.Pickler):
     """Pickles functions and classes of the program by name, and record batches as Arrow writes them."""
 
-    def __init__(self, file: Pieces, by_name: ByName, keep: Callable[[pickle.PickleBuffer], bool]) -> None:
+    def __init__(self, file: Pieces, references: References, keep: Callable[[pickle.PickleBuffer], bool]) -> None:
         super().__init__(file, _PROTOCOL, buffer_callback=keep)
-        self._reduce = by_name.reduce
+        self._reduce = references.reduce
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is pa.RecordBatch:  # pyarrow's own pickle of a slice holds all rows
@@ -182,13 +181,7 @@ class _SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == (decode_batch.__module__, decode_batch.__qualname__):
             return decode_batch
-        if module == bind.__module__ and name in (bind.__name__, make.__name__):
-            return _refuse_named
         raise NotSerialisable(f"a pickled {module}.{name}, which safe=True refuses")
-
-
-def _refuse_named(module: str, qualname: str, _: str) -> Any:
-    raise NotSerialisable(f"a pickled {module}.{qualname}, which safe=True refuses")
 
 
 def _is_sure(value: Any) -> bool:
@@ -199,7 +192,9 @@ def _named(value: Any) -> str:
     return type(value).__qualname__
 
 
-def _require_unpickling(data: bytes, buffers: Sequence[pickle.PickleBuffer], name: str, names: ProgramNames) -> None:
+def _require_unpickling(
+    data: bytes, buffers: Sequence[pickle.PickleBuffer], name: str, names: ProgramNames | None
+) -> None:
     """Unpickle once, because a class may be picklable and not unpicklable: many exceptions are."""
     views = [buffer.raw() for buffer in buffers]
     try:

@@ -1,30 +1,25 @@
-"""Functions that stored pickles call to find classes and functions of the program, and to make their objects.
+"""Functions that stored pickles call to refer to classes and functions of the program, and to make their objects.
 
 Pickles hold the names of this module and of its functions. Stored: never rename them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from enum import Flag
 from typing import Any
 
-from cutline.snapshot.naming.program_names import NotBound, ProgramNames
+from cutline.snapshot.naming.program_names import NotBound
 from cutline.snapshot.naming.stand_ins import StandIn, member_stand_in
 
-#: the names of the program whose values are being read
-NAMES: ContextVar[ProgramNames] = ContextVar("NAMES")
+#: what the references of the pickle that is being read stand for, by number
+BOUND: ContextVar[Sequence[Any]] = ContextVar("BOUND")
 
 
-def bind(module: str, qualname: str, stored: str) -> Any:
-    """Return a class or function. Raises NotBound."""
-    return NAMES.get().bound(module, qualname, stored)
-
-
-def make(module: str, qualname: str, stored: str) -> Callable[..., Any]:
-    """Return what makes an object of a dataclass or named tuple. Raises NotBound."""
-    return NAMES.get().maker(module, qualname, stored)
+def bind(number: int) -> Any:
+    """Return what the reference of a number stands for: a class, a function, or what makes objects of a class."""
+    return BOUND.get()[number]
 
 
 def member(kind: Any, name: str, value: Any) -> Any:

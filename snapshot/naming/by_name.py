@@ -1,8 +1,7 @@
 """Write the classes and functions of a program into pickles by name, and members of an Enum by name and value.
 
-A pickler asks `ByName` for each object that is no plain value. Classes that pickle can import stay as pickle writes
-them. Objects of a dataclass or named tuple of the program are written with the names of their fields, because their
-class may have others at the restore.
+Objects of a dataclass or named tuple of the program are written with the names of their fields, because their class
+may have others at the restore.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from enum import Enum
 from types import FunctionType
 from typing import Any, Final
 
-from cutline.snapshot.naming.bound import bind, make, member, put
+from cutline.snapshot.naming.bound import bind, member, put
 from cutline.snapshot.naming.class_fields import has_nameless_state, is_pickled_by_fields, print_of
 from cutline.snapshot.naming.program_names import ProgramNames
+from cutline.snapshot.naming.reference import Reference, encode_references
 from cutline.snapshot.naming.stand_ins import StandIn
 
 #: Returns what a pickler writes for an object: see "Reducer Override" in Python's manual of `pickle`.
-Reducer = Callable[[Any], Any]
+Reducer = Callable[["References", Any], Any]
 
 #: Number of the pickle protocol with `__reduce_ex__`.
 _PROTOCOL: Final = 5
@@ -27,9 +27,17 @@ _PROTOCOL: Final = 5
 #: Classes that pickle writes though no module has them.
 _WITHOUT_NAME: Final = (type(None), type(...), type(NotImplemented))
 
+#: Packages whose classes and functions pickle writes, because every reader has them. References would take longer.
+_OF_ALL_READERS: Final = frozenset(
+    {"builtins", "collections", "copyreg", "datetime", "decimal", "fractions", "numpy", "pyarrow", "uuid"}
+)
+
+#: Modules of Cutline whose functions pickle writes, because pickles call them.
+_CALLED: Final = frozenset({bind.__module__, "cutline.snapshot.channel.record_batches"})
+
 
 class ByName:
-    """Reduce classes, functions and objects of the program to names.
+    """Find how objects are written. Serves any number of pickles.
 
     Parameters
     ----------
@@ -40,8 +48,67 @@ class ByName:
         self.names = names
         #: {type: reducer of its objects, or None where pickle writes them}
         self._reducers: dict[type, Reducer | None] = {}
-        #: {class or function: its reduction}
-        self._reductions: dict[Any, Any] = dict.fromkeys(_WITHOUT_NAME, NotImplemented)
+        #: {class or function: its reference, or None where pickle writes it}
+        self._references: dict[Any, Reference | None] = dict.fromkeys(_WITHOUT_NAME)
+
+    def reducer_of(self, kind: type) -> Reducer | None:
+        """Return the reducer of objects of a type, or None where pickle writes them."""
+        try:
+            return self._reducers[kind]
+        except KeyError:
+            return self._reducers.setdefault(kind, self._new_reducer_of(kind))
+
+    def _new_reducer_of(self, kind: type) -> Reducer | None:
+        if issubclass(kind, type) or kind is FunctionType:
+            return References.reduce_named
+        if kind is _Maker:
+            return References.reduce_maker
+        if issubclass(kind, StandIn):
+            return References.reduce_stand_in
+        if issubclass(kind, Enum):
+            return References.reduce_member if kind.__reduce_ex__ is Enum.__reduce_ex__ else None
+        name = self.names.own_name_of(kind)
+        if name is None or not is_pickled_by_fields(kind):
+            return None
+        return _Maker(Reference(*name, print_of(kind), is_maker=True), has_slots=has_nameless_state(kind)).reduce
+
+    def reference_of(self, value: Any) -> Reference | None:
+        """Return the reference to a class or function, or None where pickle writes it.
+
+        Raises
+        ------
+        NotBound
+            if a restore could not find the class or function.
+        """
+        try:
+            return self._references[value]
+        except KeyError:
+            return self._references.setdefault(value, self._new_reference_of(value))
+
+    def _new_reference_of(self, value: Any) -> Reference | None:
+        if isinstance(value, type) and issubclass(value, StandIn):
+            return value.reference
+        name = self.names.own_name_of(value)
+        if name is not None:
+            return Reference(*name, print_of(value), is_maker=False)
+        if str(value.__module__).partition(".")[0] in _OF_ALL_READERS or value.__module__ in _CALLED:
+            return None
+        return Reference(*self.names.importable_name_of(value), "", is_maker=False)
+
+
+class References:
+    """The references of one pickle."""
+
+    def __init__(self, by_name: ByName) -> None:
+        self._by_name = by_name
+        self._numbers: dict[Reference, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def encode(self) -> bytes:
+        """Encode the references, as they stand before the pickle."""
+        return encode_references(tuple(self._numbers))
 
     def reduce(self, value: Any) -> Any:
         """Return the reduction of an object, or NotImplemented where pickle writes the object.
@@ -49,39 +116,39 @@ class ByName:
         Raises
         ------
         NotBound
-            if a restore could not find the class or function.
+            as `ByName.reference_of`.
         """
-        kind = type(value)
-        try:
-            reducer = self._reducers[kind]
-        except KeyError:
-            reducer = self._reducer_of(kind)
-            self._reducers[kind] = reducer
-        return NotImplemented if reducer is None else reducer(value)
+        reducer = self._by_name.reducer_of(type(value))
+        return NotImplemented if reducer is None else reducer(self, value)
 
-    def _reducer_of(self, kind: type) -> Reducer | None:
-        if issubclass(kind, type) or kind is FunctionType:
-            return self._reduce_named
-        if issubclass(kind, StandIn):
-            return _reduce_stand_in
-        if issubclass(kind, Enum):
-            return _reduce_member if kind.__reduce_ex__ is Enum.__reduce_ex__ else None
-        name = self.names.own_name_of(kind)
-        if name is None or not is_pickled_by_fields(kind):
-            return None
-        maker = _Maker((*name, print_of(kind)))
-        return maker.reduce_slots if has_nameless_state(kind) else maker.reduce_object
+    def reduce_named(self, value: Any) -> Any:
+        """Return the reduction of a class or function."""
+        reference = self._by_name.reference_of(value)
+        return NotImplemented if reference is None else self._bound(reference)
 
-    def _reduce_named(self, value: Any) -> Any:
-        found = self._reductions.get(value)
-        if found is None and isinstance(value, type) and issubclass(value, StandIn):
-            *named, is_maker = value.reference
-            return make if is_maker else bind, tuple(named)
-        if found is None:
-            name = self.names.name_of(value)
-            found = NotImplemented if name is None else (bind, (*name, print_of(value)))
-            self._reductions[value] = found
-        return found
+    def reduce_maker(self, value: _Maker) -> Any:
+        """Return the reduction of what makes objects of a class."""
+        return self._bound(value.reference)
+
+    def reduce_member(self, value: Enum) -> Any:
+        """Return the reduction of a member of an Enum."""
+        return member, (type(value), value.name, value.value)
+
+    def reduce_stand_in(self, value: StandIn) -> Any:
+        """Return the reduction of the object for which `value` stands, as it was stored."""
+        kind, stored = type(value), value.stored
+        if stored.is_member:
+            return member, (kind, *stored.arguments)
+        make = (kind, stored.arguments) if stored.is_called else (_NEW, (kind, *stored.arguments))
+        content = (stored.state, iter(stored.items) if stored.items else None, iter(stored.pairs.items()))
+        return (*make, *content, put) if stored.is_put else (*make, *content)
+
+    def _bound(self, reference: Reference) -> Any:
+        return bind, (self._numbers.setdefault(reference, len(self._numbers)),)
+
+
+#: Function by which pickle makes an object without calling its class.
+_NEW: Final = copyreg.__newobj__  # type: ignore[attr-defined]
 
 
 class _Maker:
@@ -89,39 +156,22 @@ class _Maker:
 
     Parameters
     ----------
-    named : tuple of str
-        Module, qualified name and print of the class.
+    reference : Reference
+    has_slots : bool
+        Whether the class is a dataclass whose own pickling has no names.
     """
 
-    def __init__(self, named: tuple[str, str, str]) -> None:
-        self._reduction = (make, named)
+    def __init__(self, reference: Reference, *, has_slots: bool) -> None:
+        self.reference = reference
+        self._has_slots = has_slots
 
     def __call__(self) -> None:
-        """Never called, because a pickle holds what `make` returns. Pickle demands something that can be called."""
+        """Never called, because a pickle holds what `bind` returns. Pickle demands something that can be called."""
 
-    def __reduce__(self) -> Any:
-        return self._reduction
-
-    def reduce_object(self, value: Any) -> Any:
+    def reduce(self, _: References, value: Any) -> Any:
         """Return the reduction of an object of the class."""
+        if self._has_slots:
+            state = {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
+            return self, (), state, None, None, put
         _, (_, *arguments), state, items, pairs = value.__reduce_ex__(_PROTOCOL)
         return self, tuple(arguments), state, items, pairs
-
-    def reduce_slots(self, value: Any) -> Any:
-        """Return the reduction of an object of a dataclass with slots."""
-        state = {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
-        return self, (), state, None, None, put
-
-
-def _reduce_stand_in(value: StandIn) -> Any:
-    """Return the reduction of the object for which `value` stands, as it was stored."""
-    kind, stored = type(value), value.stored
-    if stored.is_member:
-        return member, (kind, *stored.arguments)
-    maker = (kind, stored.arguments) if stored.is_called else (copyreg.__newobj__, (kind, *stored.arguments))  # type: ignore[attr-defined]
-    content = (stored.state, iter(stored.items) if stored.items else None, iter(stored.pairs.items()))
-    return (*maker, *content, put) if stored.is_put else (*maker, *content)
-
-
-def _reduce_member(value: Enum) -> Any:
-    return member, (type(value), value.name, value.value)

@@ -6,7 +6,7 @@ object is of the class that the submitted program has under this name, with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib import import_module
@@ -14,7 +14,8 @@ from types import FunctionType
 from typing import Any, Final
 
 from cutline.snapshot.naming.class_fields import AnotherClass, check_kind, maker_of
-from cutline.snapshot.naming.stand_ins import StandIn, stand_in
+from cutline.snapshot.naming.reference import Reference, decode_references
+from cutline.snapshot.naming.stand_ins import stand_in
 
 #: module and qualified name of a class or function
 Name = tuple[str, str]
@@ -44,17 +45,6 @@ class Aliases:
         """Return the name that a stored name stands for."""
         return self.names.get(_shown(module, qualname), (self.modules.get(module, module), qualname))
 
-    @property
-    def hides_module(self) -> bool:
-        """Whether a module that can still be imported has one of these names, so that pickle would find it."""
-        return any(self._is_there(name) for name in (*self.names, *self.modules))
-
-    @staticmethod
-    def _is_there(name: str) -> bool:
-        parts = name.split(".")
-        places = ((".".join(parts[:end]), ".".join(parts[end:])) for end in range(1, len(parts) + 1))
-        return any(found_in(module, qualname) is not None for module, qualname in places)
-
 
 class ProgramNames:
     """Look up names in a graph's program: first aliases, then what the graph refers to, then importable modules.
@@ -70,21 +60,19 @@ class ProgramNames:
     def __init__(self, known: Mapping[Name, Any], aliases: Aliases) -> None:
         self._known = known
         self._aliases = aliases
-        self._makers: dict[tuple[str, str, str], Callable[..., Any]] = {}
-        #: whether pickle itself would not find what a stored name stands for
-        self.hides_module = aliases.hides_module
+        #: {references of a pickle: what they stand for}
+        self._bound: dict[bytes, tuple[Any, ...]] = {}
 
-    def name_of(self, wanted: Any) -> Name | None:
-        """Return the name by which a class or function is stored. None: pickle itself writes it, by module and name.
+    def importable_name_of(self, wanted: Any) -> Name:
+        """Return the name by which workers can import a class or function.
 
         Raises
         ------
         NotBound
-            if a restore could not find the class or function. The message gives the reason and the way out.
+            if they cannot. The message gives the reason and the way out.
         """
-        name = self.own_name_of(wanted)
-        if name is not None or _is_importable(wanted):
-            return name
+        if _is_importable(wanted):
+            return wanted.__module__, wanted.__qualname__
         module, qualname = wanted.__module__, wanted.__qualname__
         reason = _reason(wanted, self._known.get((module, qualname)))
         raise NotBound(f"{_shown(module, qualname)} has no name that a restore finds, because {reason}; {_WAY_OUT}")
@@ -95,15 +83,15 @@ class ProgramNames:
         known = self._known.get(name)
         return name if known is wanted or _is_copy(wanted, known) else None
 
-    def find(self, module: str, qualname: str) -> Any:
-        """Return the class or function that a stored name stands for.
+    def find(self, reference: Reference) -> Any:
+        """Return the class or function of a reference, or what makes objects of the class.
 
         Raises
         ------
         NotBound
-            if the program has none of this name.
+            if the program has none of this name, or another class than the stored one.
         """
-        module, qualname = self._aliases.now(module, qualname)
+        module, qualname = self._aliases.now(reference.module, reference.qualname)
         found = self._known.get((module, qualname))
         if found is None and module != MAIN:
             found = found_in(module, qualname)
@@ -113,27 +101,18 @@ class ProgramNames:
                 f"the program has {how_many} class or function {name}, to which a stored value refers; if it has "
                 f'another name now, graph.alias("{name}", ...) says which'
             )
-        return found
-
-    def bound(self, module: str, qualname: str, stored: str) -> Any:
-        """Return the class or function of a name that was stored with a print. Raises as `find`."""
-        found = self.find(module, qualname)
         try:
-            check_kind(found, stored)
+            return _checked(found, reference)
         except AnotherClass as error:
-            raise NotBound(f"{_shown(module, qualname)} {error}") from error
-        return found
+            raise NotBound(f"{reference.name} {error}") from error
 
-    def maker(self, module: str, qualname: str, stored: str) -> Callable[..., Any]:
-        """Return what makes an object of the class of a name that was stored with a print. Raises as `find`."""
-        maker = self._makers.get((module, qualname, stored))
-        if maker is None:
-            try:
-                maker = maker_of(self.find(module, qualname), stored)
-            except AnotherClass as error:
-                raise NotBound(f"{_shown(module, qualname)} {error}") from error
-            self._makers[module, qualname, stored] = maker
-        return maker
+    def bind(self, references: bytes) -> Sequence[Any]:
+        """Return what the encoded references of a pickle stand for. Raises as `find`."""
+        bound = self._bound.get(references)
+        if bound is None:
+            bound = tuple([self.find(each) for each in decode_references(references)])
+            self._bound[references] = bound
+        return bound
 
 
 class ForeignNames(ProgramNames):
@@ -147,25 +126,17 @@ class ForeignNames(ProgramNames):
         name = (wanted.__module__, wanted.__qualname__)
         return name if wanted.__module__ == MAIN and found_in(*name) is wanted else None
 
-    def find(self, module: str, qualname: str) -> Any:
-        """Return the class or function of a name, or a stand-in."""
-        found = found_in(module, qualname)
-        return stand_in(module, qualname, "class") if found is None else found
+    def bind(self, references: bytes) -> Sequence[Any]:
+        """Return what the encoded references of a pickle stand for. Nothing is kept, because cells run again."""
+        return [self.find(each) for each in decode_references(references)]
 
-    def bound(self, module: str, qualname: str, stored: str) -> Any:
-        """Return the class or function of a name and print, or a stand-in."""
+    def find(self, reference: Reference) -> Any:
+        """Return what a reference stands for, or a stand-in."""
+        found = found_in(reference.module, reference.qualname)
         try:
-            found = super().bound(module, qualname, stored)
-        except NotBound:
-            found = None
-        return stand_in(module, qualname, stored) if found is None or _is_stand_in(found) else found
-
-    def maker(self, module: str, qualname: str, stored: str) -> Callable[..., Any]:
-        """Return what makes an object of the class of a name and print, or a stand-in."""
-        try:
-            return maker_of(found_in(module, qualname), stored)
+            return stand_in(reference) if found is None else _checked(found, reference)
         except AnotherClass:
-            return stand_in(module, qualname, stored, is_maker=True)
+            return stand_in(reference)
 
 
 #: names of codecs without a graph
@@ -188,8 +159,13 @@ def _shown(module: str, qualname: str) -> str:
     return f"{module}.{qualname}"
 
 
-def _is_stand_in(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, StandIn)
+def _checked(found: Any, reference: Reference) -> Any:
+    """Return what a reference to a class or function stands for. Raises AnotherClass."""
+    if reference.is_maker:
+        return maker_of(found, reference.print)
+    if reference.print:
+        check_kind(found, reference.print)
+    return found
 
 
 def _is_copy(wanted: Any, known: Any) -> bool:

@@ -9,19 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from reprlib import recursive_repr
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from cutline.snapshot.naming.class_fields import NAMED_TUPLE, fields_of
-
-
-class Reference(NamedTuple):
-    """How a pickle refers to a class or function."""
-
-    module: str
-    qualname: str
-    print: str
-    #: whether the pickle calls what makes objects of the class, not the class
-    is_maker: bool
+from cutline.snapshot.naming.reference import Reference
 
 
 @dataclass(slots=True)
@@ -102,9 +93,9 @@ class StandIn(metaclass=_StandInType):
 
 
 @cache
-def stand_in(module: str, qualname: str, stored: str, *, is_maker: bool = False) -> type[StandIn]:
-    """Return what stands for a class or function of a name and a print."""
-    reference = Reference(module, qualname, stored, is_maker)
+def stand_in(reference: Reference) -> type[StandIn]:
+    """Return what stands for a class or function."""
+    module, qualname = reference.module, reference.qualname
     names = {"__slots__": (), "__module__": module, "__qualname__": qualname, "reference": reference}
     return _StandInType(qualname.rpartition(".")[2], (StandIn,), names)  # type: ignore[return-value]
 
