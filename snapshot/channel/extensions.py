@@ -32,7 +32,7 @@ Extension = msgspec.msgpack.Ext
 _EXT_PICKLE = 2
 _EXT_BATCH = 3
 _EXT_OUT_OF_BAND = 4
-_EXT_NAMING_PICKLE = 5
+EXT_NAMING_PICKLE = 5
 
 #: Kinds of outside buffers: bytes, a record batch, the buffers of a pickle, or a pickle and its buffers; and the last
 #: two of a pickle with references. Stored: never renumber.
@@ -101,7 +101,7 @@ def pickled(
     pieces = Pieces()
     if out_of_band is None:
         is_naming = pickle_into(pieces, value, found, by_name, safe=safe)
-        return Extension(_EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, b"".join(pieces))
+        return Extension(EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, b"".join(pieces))
     before = out_of_band.count
     is_naming = pickle_into(pieces, value, found, by_name, safe=safe, lift=out_of_band.lift)
     buffers = range(before, out_of_band.count)
@@ -110,7 +110,7 @@ def pickled(
     data = b"".join(pieces)
     if buffers:
         return _outside(_NAMING_BUFFERS if is_naming else _BUFFERS, [*buffers], data)
-    return Extension(_EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, data)
+    return Extension(EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, data)
 
 
 class ExtensionDecoder:
@@ -150,7 +150,7 @@ class ExtensionDecoder:
             return decode_batch(data)
         if code == _EXT_PICKLE:
             return unpickle(data, None, safe=self._safe)
-        if code == _EXT_NAMING_PICKLE:
+        if code == EXT_NAMING_PICKLE:
             return unpickle(data, self._names, safe=self._safe)
         if code != _EXT_OUT_OF_BAND:
             raise NotSerialisable(f"unknown MessagePack extension {code}")

@@ -9,7 +9,7 @@ in its worker. A *safe* codec refuses pickles that name classes or functions, wh
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
@@ -24,7 +24,7 @@ from cutline.snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.survey import ATOMS, Survey, TooDeep, survey
 from cutline.snapshot.naming.by_name import ByName
-from cutline.snapshot.naming.program_names import NO_GRAPH, ProgramNames
+from cutline.snapshot.naming.program_names import NO_GRAPH, NotBound, ProgramNames
 
 #: Types of trees that are written as MessagePack, and types that may stand inside.
 _ROOTS: Final = frozenset({list, dict, pa.RecordBatch})
@@ -113,6 +113,20 @@ class Codec:
             return self.pack(messages)[len(array_header(len(messages))) :]
         except _NOT_MESSAGEPACK:
             return None
+
+    def require(self, references: Iterable[bytes]) -> None:
+        """Look up what pickles refer to, before any is read.
+
+        Raises
+        ------
+        NotSerialisable
+            if the program has no class or function of a name, or another class than the stored one.
+        """
+        for each in references:
+            try:
+                self._by_name.names.bind(each)
+            except NotBound as error:
+                raise NotSerialisable(str(error)) from error
 
     def decode_flat(self, data: bytes | memoryview) -> list[Any]:
         """Decode an array of flat tuples. As `decode`, but the tuples are made directly, not from lists.

@@ -299,6 +299,7 @@ class KeyedStates:
             raise self._error(spec.name, "a node asks for its states in open; later its restored rows are gone")
         is_timed = spec.ttl is not None or self._restored.has_expiries(spec.name)
         table, state = make_state(Setup(spec, self._owner, plus, is_timed, self._has_columns))
+        self._restored.check_classes(spec.name, self._owner.codec)
         self._tier.open_state(table, self._restored)
         return _Asked(spec, plus, table, state)
 

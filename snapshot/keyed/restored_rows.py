@@ -7,10 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.keyed.decoding import DecodedRows, rows_of
 from cutline.snapshot.keyed.kinds import StateKind
 from cutline.snapshot.keyed.rows import TIMERS_STATE
+from cutline.snapshot.keyed.rows_codec import references_of
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.keyed.table import StateTable
 from cutline.snapshot.keyed.versions import LocalVersion, VersionedState
@@ -23,6 +28,8 @@ class _Known(NamedTuple):
     #: names of states in segments with rows that may expire
     expiring: dict[str, None]
     groupings: dict[str, dict[tuple[str, ...], None]]
+    #: references of the pickles in rows to classes and functions, encoded
+    references: dict[str, set[bytes]]
 
 
 class RestoredRows:
@@ -69,21 +76,23 @@ class RestoredRows:
 
     def each(self) -> Iterator[Segment]:
         """Yield the segments, oldest first."""
-        known = _Known({}, {}, {})
+        known = _Known({}, {}, {}, {})
         for segment in self._segments:
             has_expiries = segment.rows.column("expires").null_count < segment.rows.num_rows
+            references = {} if self._known is not None else _references(segment)
             for spec in segment.states:
+                known.references.setdefault(spec.name, set()).update(references.get(spec.name, ()))
                 known.kinds.setdefault(spec.name, {})[spec.kind] = None
                 known.groupings.setdefault(spec.name, {})[segment.grouped_by] = None
                 if has_expiries or (spec.form.leaves_gaps and spec.ttl is not None):
                     known.expiring[spec.name] = None
             yield segment
-        if self.version is None:  # which has told its states, and has no segments
+        if self.version is None and self._known is None:  # a version has told its states, and has no segments
             self._known = known
 
     def know(self, states: Iterable[VersionedState]) -> None:
         """Note the states of the version that has the rows."""
-        self._known = _Known({}, {}, {})
+        self._known = _Known({}, {}, {}, {})
         for state in states:
             self._known.kinds[state.name] = {state.kind: None}
             if state.is_timed:
@@ -146,6 +155,24 @@ class RestoredRows:
                     f"{self._subtask}: state {name!r} is {stored_kind.name} in the snapshot and {kind.name} in the "
                     "node: give the new state another name"
                 )
+
+    def check_classes(self, name: str, codec: Codec) -> None:
+        """Raise RestoreRefused if a row of a state refers to a class or function that the program does not have."""
+        try:
+            codec.require(self._known_states().references.get(name, ()))
+        except NotSerialisable as error:
+            raise RestoreRefused(f"{self._subtask}: rows of state {name!r} cannot be read here: {error}") from error
+
+
+def _references(segment: Segment) -> dict[str, set[bytes]]:
+    """Return the encoded references in the rows of each state of a segment."""
+    values, states = segment.rows.column("value"), segment.rows.column("state").to_numpy()
+    if not references_of(values):
+        return {}
+    return {
+        spec.name: references_of(values.filter(pa.array(states == number)))
+        for number, spec in enumerate(segment.states)
+    }
 
 
 @contextmanager

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.stored_references import may_have_references, references_in
 
 #: Types of values that a row holds as they are. `bytes` in a row is an encoded value of any other type.
 ROW_ATOMS: Final = frozenset({bool, int, float, str})
@@ -153,6 +154,17 @@ def decode_values(column: pa.Array) -> list[Any]:
         for place, atom in zip(places.tolist(), _unpack_all(column.take(pa.array(places))), strict=True):
             values[place] = atom
     return values
+
+
+def references_of(column: pa.Array) -> set[bytes]:
+    """Return the encoded references of the pickles in a column of large binary."""
+    if column.null_count == len(column):  # of tombstones alone, whose column may be of any type
+        return set()
+    offsets, data = bytes_of(column)
+    if not may_have_references(memoryview(data)[int(offsets[0]) : int(offsets[-1])]):
+        return set()
+    values = {value for value in column.to_pylist() if value is not None and may_have_references(value)}
+    return set().union(*map(references_in, values))
 
 
 def bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Buffer]:

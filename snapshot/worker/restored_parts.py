@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.frame import Frame, PayloadKind
+from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.rerouting import ChannelEnd, ReroutedCount, reroute
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.stored_references import may_have_references, references_in
 from cutline.snapshot.coordinator.control import Deploy, Inheritance, RestoredSubtask
+from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
 from cutline.snapshot.keyed.segment import Segment
 from cutline.snapshot.plan.declarations import Key
@@ -111,6 +114,16 @@ def _donors(restored: RestoredSubtask, inheritance: Inheritance, read: Callable[
     return Donors(tuple(donors), inheritance.is_ended, inheritance.is_exhausted, inheritance.seed)
 
 
+def _check_classes(channel: ChannelId, frames: Iterable[Frame], codec: Codec) -> None:
+    """Raise RestoreRefused if messages refer to classes or functions that the program does not have."""
+    try:
+        for frame in frames:
+            if not frame.is_control and frame.kind is not PayloadKind.BATCH and may_have_references(frame.payload):
+                codec.require(references_in(frame.payload))
+    except NotSerialisable as error:
+        raise RestoreRefused(f"{channel}: messages in flight cannot be read here: {error}") from error
+
+
 def _channels(
     restored: RestoredSubtask,
     read: Callable[[Handle], memoryview],
@@ -124,6 +137,7 @@ def _channels(
         assert handle.channel is not None
         channel = renamed_channel(handle.channel, names)
         contents[channel] = (*contents.get(channel, ()), *decode_frames(handle, read(handle)))
+        _check_classes(channel, contents[channel], codec)
     old = {each.channel for edge in restored.reshaped for each in edge.old}
     frames = {channel: each for channel, each in contents.items() if channel not in old}
     processed, waves = dict(restored.processed), dict(restored.waves)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -231,8 +230,16 @@ def test_a_function_that_fails_is_named() -> None:
             assert state.get() == 0
 
 
-class Removed:
-    """A class that a later version of the program no longer has."""
+class Changed:
+    """A class whose later version does not read what the former has stored."""
+
+    def __init__(self) -> None:
+        self.field = 1
+
+
+def refuse(instance: Changed, state: object) -> None:
+    """Refuse any state."""
+    raise ValueError(f"a state of another version: {state}")
 
 
 def test_a_value_that_cannot_be_read_is_named() -> None:
@@ -241,12 +248,12 @@ def test_a_value_that_cannot_be_read_is_named() -> None:
     value, items, entries = subtask.value(), subtask.list(), subtask.map()
     joined = subtask.reducing(lambda total, added: added)
     with subtask.key("k"):
-        value.update(Removed())
-        joined.add(Removed())
-        items.appendValue(Removed())
-        entries.updateValue("e", Removed())
+        value.update(Changed())
+        joined.add(Changed())
+        items.appendValue(Changed())
+        entries.updateValue("e", Changed())
         with pytest.MonkeyPatch.context() as patch:
-            patch.delattr(sys.modules[__name__], "Removed")
+            patch.setattr(Changed, "__setstate__", refuse, raising=False)
             reads: list[Callable[[], object]]
             reads = [value.get, joined.get, items.get, lambda: entries.getValue("e"), entries.values]
             for read, name in zip(reads, "vrlmm", strict=True):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline import Graph
 from cutline.snapshot.coordinator.run_state import Outcome
+from cutline.snapshot.errors import RestoreRefused
 from cutline.testing import ListSink, Simulator
 from tests.snapshot.channel.changed_classes import Program
 
@@ -79,9 +80,54 @@ def test_objects_are_of_the_corrected_class(seed: int, default: str) -> None:
         assert rows[0][0].more == []
 
 
-def test_a_class_that_is_gone_refuses_the_restore() -> None:
-    """By its name."""
+def test_a_class_of_messages_in_flight_that_is_gone_refuses_the_restore() -> None:
+    """By its name, before any message is processed."""
     files: dict[str, bytes] = {}
     Simulator(program(factor=1, count=10**6).graph, 1, files=files, snapshotInterval=0.01, maxSteps=400).run()
-    with pytest.raises(NotSerialisable, match=r"no class or function __main__\.Basket"):
+    with pytest.raises(RestoreRefused, match=r"in flight cannot be read here: .* no class .*__main__\.Basket"):
         Simulator(program(factor=1, count=80, name="Bag").graph, 1, files=files, snapshotInterval=0.01).run()
+
+
+_ROWS = """
+@dataclass
+class NAME:
+    number: int
+
+class Numbers(Source):
+    def __init__(self): self.sent = 0
+    def poll(self, context):
+        context.send(self.sent)
+        self.sent += 1
+    def snapshotState(self, snapshotId, timestamp): return self.sent
+    def restoreState(self, state): self.sent = state
+
+class Rows(Node):
+    def open(self, context): self.state = context.getGETState("rows")
+    def onMessage(self, number, context): SET
+"""
+
+_KINDS = {
+    "Value": "self.state.update(NAME(number))",
+    "List": "self.state.appendValue([NAME(number)])",
+    "Map": "self.state.updateValue(number % 3, (NAME(number),))",
+}
+
+
+def rows_of(kind: str, name: str) -> Graph:
+    """A graph with rows of a class, behind messages that are numbers."""
+    made = Program(_ROWS.replace("SET", _KINDS[kind]).replace("GET", kind).replace("NAME", name), name)
+    graph = Graph("g").add("numbers", made.names["Numbers"]()).add("rows", made.names["Rows"]())
+    return graph.connect("numbers", "rows", key=lambda number: number % 5)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_class_of_rows_that_is_gone_refuses_the_restore(kind: str) -> None:
+    """By its name and that of the state, when the state is asked for. Nothing is processed."""
+    files: dict[str, bytes] = {}
+    Simulator(rows_of(kind, "Basket"), 1, files=files, snapshotInterval=0.01, maxSteps=400).run()
+    history = Simulator(rows_of(kind, "Bag"), 1, files=files, snapshotInterval=0.01, maxSteps=2_000).run()
+    assert history.outcome is Outcome.FAILED
+    assert "rows of state 'rows' cannot be read here: the program has no class or function __main__.Basket" in (
+        history.reason
+    )
+    assert history.handled("rows") == []
