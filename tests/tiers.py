@@ -64,6 +64,7 @@ FULL = (
     *_each("tests/page/test_documents.py::test_", "one_server_for"),
     "tests/snapshot/channel/test_accepted_values.py::test_what_is_accepted",
     "tests/snapshot/channel/test_key_hash.py::test_every_process",
+    "tests/snapshot/channel/test_values_in_other_processes.py",
     "tests/snapshot/plan/test_topology.py::test_a_record_is_read_without",
     "tests/snapshot/modes/steps/test_state_hash.py",
     "tests/snapshot/channel/test_message_hash.py::test_equal_messages_have_equal_hashes_in_every_process",

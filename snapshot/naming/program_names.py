@@ -59,6 +59,8 @@ class ProgramNames:
 
     def __init__(self, known: Mapping[Name, Any], aliases: Aliases) -> None:
         self._known = known
+        #: {id of a class: its name}; a class that was sent has lost the outer part of its qualified name
+        self._name_of_id = {id(found): name for name, found in known.items() if isinstance(found, type)}
         self._aliases = aliases
         #: {references of a pickle: what they stand for}
         self._bound: dict[bytes, tuple[Any, ...]] = {}
@@ -79,9 +81,10 @@ class ProgramNames:
 
     def own_name_of(self, wanted: Any) -> Name | None:
         """Return the name of a class or function that no worker can import, or None if the program has none of it."""
+        if isinstance(wanted, type):
+            return self._name_of_id.get(id(wanted))
         name = (wanted.__module__, wanted.__qualname__)
-        known = self._known.get(name)
-        return name if known is wanted or _is_copy(wanted, known) else None
+        return name if _is_copy(wanted, self._known.get(name)) else None
 
     def find(self, reference: Reference) -> Any:
         """Return the class or function of a reference, or what makes objects of the class.
