@@ -29,7 +29,7 @@ from cutline.snapshot.naming.program_names import ProgramNames
 
 Extension = msgspec.msgpack.Ext
 
-_EXT_PICKLE = 2
+EXT_PICKLE = 2
 _EXT_BATCH = 3
 _EXT_OUT_OF_BAND = 4
 EXT_NAMING_PICKLE = 5
@@ -101,7 +101,7 @@ def pickled(
     pieces = Pieces()
     if out_of_band is None:
         is_naming = pickle_into(pieces, value, found, by_name, safe=safe)
-        return Extension(EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, b"".join(pieces))
+        return Extension(EXT_NAMING_PICKLE if is_naming else EXT_PICKLE, b"".join(pieces))
     before = out_of_band.count
     is_naming = pickle_into(pieces, value, found, by_name, safe=safe, lift=out_of_band.lift)
     buffers = range(before, out_of_band.count)
@@ -110,7 +110,7 @@ def pickled(
     data = b"".join(pieces)
     if buffers:
         return _outside(_NAMING_BUFFERS if is_naming else _BUFFERS, [*buffers], data)
-    return Extension(EXT_NAMING_PICKLE if is_naming else _EXT_PICKLE, data)
+    return Extension(EXT_NAMING_PICKLE if is_naming else EXT_PICKLE, data)
 
 
 class ExtensionDecoder:
@@ -148,7 +148,7 @@ class ExtensionDecoder:
         """Return the value of an extension. Raises as `unpack`."""
         if code == _EXT_BATCH:
             return decode_batch(data)
-        if code == _EXT_PICKLE:
+        if code == EXT_PICKLE:
             return unpickle(data, None, safe=self._safe)
         if code == EXT_NAMING_PICKLE:
             return unpickle(data, self._names, safe=self._safe)

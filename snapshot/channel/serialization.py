@@ -22,6 +22,7 @@ from cutline.snapshot.channel.frame import Buffer
 from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
 from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.stored_references import code_in
 from cutline.snapshot.channel.survey import ATOMS, Survey, TooDeep, survey
 from cutline.snapshot.naming.by_name import ByName
 from cutline.snapshot.naming.program_names import NO_GRAPH, NotBound, ProgramNames
@@ -178,6 +179,7 @@ class Codec:
             encoded, inside = split_buffers(data)
         except (ValueError, struct.error) as error:
             raise NotSerialisable(f"not a state: {error}") from error
+        self.require(code_in(encoded))
         return ExtensionDecoder(self._by_name.names, safe=self.safe, inside=inside).unpack(encoded)
 
     def decode_fields(self, data: bytes | memoryview) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from cutline.snapshot.naming.class_fields import AnotherClass, check_kind, maker_of
-from cutline.snapshot.naming.reference import Reference, decode_references
+from cutline.snapshot.naming.reference import CODE, Reference, decode_references
 from cutline.snapshot.naming.stand_ins import stand_in
 
 #: module and qualified name of a class or function
@@ -94,6 +94,11 @@ class ProgramNames:
         NotBound
             if the program has none of this name, or another class than the stored one.
         """
+        if reference.print == CODE:
+            raise NotBound(
+                f"a value holds the code of {reference.qualname}, not its name, because another version of Cutline has "
+                "stored it; the code may be of another program and another Python, so it is not run"
+            )
         module, qualname = self._aliases.now(reference.module, reference.qualname)
         found = self._known.get((module, qualname))
         if found is None and module != MAIN:

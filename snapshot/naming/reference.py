@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgpack
+
+#: Print of a reference that stands for the code of a class or function, which an old pickle holds.
+CODE: Final = "code"
 
 #: Bytes of the length before references.
 _LENGTH_BYTES = 4

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fractions
 from typing import Any
 
+import cloudpickle
+import msgpack
 import pytest
 
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.stored_references import may_have_references, references_in
 from cutline.snapshot.errors import GraphError
 from tests.snapshot.channel.changed_classes import Program
 
@@ -476,3 +479,45 @@ def test_a_class_of_a_missing_module_has_a_stand_in() -> None:
     assert repr(found) == f"<{'x' * len(__name__)}.Basket([3])>"
     with pytest.raises(NotSerialisable, match=r"the program has no class or function xxx.*Basket"):
         Program("", "").codec.decode(Codec().encode(found))
+
+
+def by_cloudpickle(value: Any) -> bytes:
+    """A value as Cutline stored it when values held code."""
+    return msgpack.packb(msgpack.ExtType(2, cloudpickle.dumps(value, protocol=5)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [("Basket(3)", "Basket"), ("Basket", "Basket"), ("Colour.RED", "Colour"), ("[priced]", "priced")],
+)
+def test_code_in_old_values_is_refused_by_name(expression: str, name: str) -> None:
+    """At the restore: in rows and messages, before they are read, and in states."""
+    source = """
+    @dataclass
+    class Basket:
+        amount: int
+    class Colour(enum.IntEnum):
+        RED = 1
+    def priced(basket): return basket.amount
+    """
+    made = Program(source, "Basket, Colour, priced")
+    stored = by_cloudpickle(made.value(expression))
+    assert may_have_references(stored)
+    with pytest.raises(NotSerialisable, match=f"a value holds the code of {name}, not its name"):
+        made.codec.require(references_in(b"\x92\x01" + stored))
+    state = b"".join(map(bytes, made.codec.encode_state({"a": 1}))).replace(b"\xa1a\x01", b"\xa1a" + stored)
+    with pytest.raises(NotSerialisable, match=f"a value holds the code of {name}, not its name"):
+        made.codec.decode_state(state)
+
+
+def test_a_text_is_no_code() -> None:
+    """Whatever it says."""
+    codec = Program("", "").codec
+    for value in (
+        "cloudpickle.cloudpickle",
+        ("cloudpickle.cloudpickle", "_make_skeleton_class"),
+        b"\x80\x05cloudpickle",
+    ):
+        state = b"".join(map(bytes, codec.encode_state({"a": value, "b": (1,)})))
+        assert codec.decode_state(state) == {"a": value, "b": (1,)}
+        assert references_in(codec.encode(value)) == set()
