@@ -28,6 +28,10 @@ class Several:
     """Stands in `ProgramNames.known` for a name that several classes or functions have."""
 
 
+class OfNode:
+    """Stands in `ProgramNames.known` for the class of a node, and for its methods. They are not sent twice."""
+
+
 class NotBound(Exception):
     """A class or function has no name in the program, or a name has no class or function."""
 
@@ -52,8 +56,8 @@ class ProgramNames:
     Parameters
     ----------
     known : mapping
-        ``{(module, qualified name): class, function or Several}`` of all that the graph refers to and that workers
-        cannot import.
+        ``{(module, qualified name): class, function, Several or OfNode}`` of all that the graph refers to and
+        that workers cannot import.
     aliases : Aliases
     """
 
@@ -103,8 +107,8 @@ class ProgramNames:
         found = self._known.get((module, qualname))
         if found is None and module != MAIN:
             found = found_in(module, qualname)
-        if found is None or found is Several:
-            how_many, name = "no" if found is None else "several", _shown(module, qualname)
+        if found is None or found is Several or found is OfNode:
+            how_many, name = "several" if found is Several else "no", _shown(module, qualname)
             raise NotBound(
                 f"the program has {how_many} class or function {name}, to which a stored value refers; if it has "
                 f'another name now, graph.alias("{name}", ...) says which'
@@ -195,6 +199,8 @@ def _reason(wanted: Any, known: Any) -> str:
         return "it is a lambda"
     if getattr(wanted, "__closure__", None) is not None:
         return "it is a closure, with variables of its own"
+    if known is OfNode:
+        return "it belongs to a node"
     if known is Several:
         return "the graph refers to several of this name"
     if known is not None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import cloudpickle
 
-from cutline.snapshot.naming.program_names import Name, Several
+from cutline.snapshot.naming.program_names import Name, OfNode, Several
+from cutline.snapshot.node import Node
 
 #: Entries of the tuple that cloudpickle returns for an object that it writes by value.
 _ENTRIES_BY_VALUE = 6
@@ -35,16 +36,25 @@ class ProgramCode:
         return file.getvalue()
 
     def names(self) -> bytes:
-        """Return the pickle of ``{name: class, function or Several}`` of all values that were pickled."""
+        """Return the pickle of ``{name: class, function, Several or OfNode}`` of all values that were pickled."""
         return bytes(cloudpickle.dumps(self._noted, protocol=_PROTOCOL))
 
     def _note(self, found: Any) -> None:
         if found.__qualname__.endswith("<lambda>") or getattr(found, "__closure__", None) is not None:
             return  # a name does not say which one is meant
         name = (found.__module__, found.__qualname__)
+        if self._is_of_node(found):
+            self._noted[name] = OfNode  # without its code, which may refer to large variables of the main module
+            return
         known = self._noted.setdefault(name, found)
         if known is not found:
             self._noted[name] = _with_slots(known, found) or Several
+
+    def _is_of_node(self, found: Any) -> bool:
+        if isinstance(found, type):
+            return issubclass(found, Node)
+        owner, _, _ = found.__qualname__.rpartition(".")
+        return self._noted.get((found.__module__, owner)) is OfNode
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

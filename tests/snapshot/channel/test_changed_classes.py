@@ -371,6 +371,8 @@ def test_classes_are_values(expression: str) -> None:
         ("def made(n):\n    def f(x): return x + n\n    return f", "made", "made(1)", "it is a closure"),
         ("class Basket: pass", "1", "Basket()", "the graph does not refer to it"),
         ("def made():\n    class Basket: pass\n    return Basket\nA = made()\nB = made()", "A, B", "A()", "several of"),
+        ("class Shop(Node):\n    def made(self): return 1", "Shop", "Shop", "it belongs to a node"),
+        ("class Shop(Node):\n    def made(self): return 1", "Shop", "Shop.made", "it belongs to a node"),
         ("class Basket: pass\nOld = Basket\nclass Basket: pass", "Basket", "Old()", "another one of this name"),
     ],
 )

@@ -105,6 +105,20 @@ factor = 1
     assert [key(3), cloudpickle.loads(opened.nodes["a"]).onMessage(3, None)] == [3, 3]
 
 
+def test_large_variables_of_nodes_are_sent_once() -> None:
+    """The names of the program hold no code of nodes, because methods refer to variables of the main module."""
+    cell = """
+class Modelled(Node):
+    def onMessage(self, message, context): context.send(model)
+model = bytes(100_000)
+"""
+    names: dict[str, Any] = {"__name__": "__main__", "Node": Node}
+    exec(cell, names)
+    compiled = build(Graph("g").add("a", names["Modelled"]()).connect("a", "a"), "unaligned")
+    assert len(compiled.nodes["a"]) > 100_000
+    assert len(compiled.code.names) < 1_000
+
+
 def test_building_changes_nothing() -> None:
     """A graph can be explained, submitted and submitted again."""
     graph = Graph("g").add("a", Holding([1])).connect("a", "a")
