@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from enum import Flag
 from typing import Any
 
+from cutline.snapshot.naming.class_fields import reads_states
 from cutline.snapshot.naming.program_names import NotBound
 from cutline.snapshot.naming.stand_ins import StandIn, member_stand_in
 
@@ -40,6 +41,9 @@ def put(instance: Any, state: Mapping[str, Any]) -> None:
     """Set the fields of an object with slots."""
     if isinstance(instance, StandIn):
         instance.stored.state, instance.stored.is_put = state, True
+        return
+    if reads_states(type(instance)):
+        instance.__setstate__(dict(state))
         return
     for name, value in state.items():
         object.__setattr__(instance, name, value)

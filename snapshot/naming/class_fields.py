@@ -66,6 +66,11 @@ def has_own_state(found: type) -> bool:
     return any(getattr(found, each, None) is not getattr(object, each, None) for each in _STATE_METHODS)
 
 
+def reads_states(found: type) -> bool:
+    """Return whether a class has a `__setstate__` of its own, which takes the state of whatever class was stored."""
+    return hasattr(found, "__setstate__") and not has_nameless_state(found)
+
+
 def has_nameless_state(found: type) -> bool:
     """Return whether a class is a dataclass with slots, whose own pickling writes values without names."""
     return getattr(getattr(found, "__getstate__", None), "__name__", "") == _NAMELESS_STATE
@@ -77,10 +82,10 @@ def maker_of(found: Any, stored: str) -> Callable[..., Any]:
     Raises
     ------
     AnotherClass
-        if the class has another print, and the stored object does not have all that it needs.
+        if the class has another print and no `__setstate__`, and the stored object does not have all that it needs.
     """
     now = print_of(found)
-    if now == stored:
+    if now == stored or (isinstance(found, type) and reads_states(found)):
         return partial(found.__new__, found)
     if isinstance(found, type) and now.startswith(DATACLASS) and stored.startswith(DATACLASS):
         return partial(_made, found, _added(found, fields_of(stored), now, stored))
@@ -99,7 +104,7 @@ def check_kind(found: Any, stored: str) -> None:
     AnotherClass
         if the kind is another. A class with a `__setstate__` may be of any kind.
     """
-    if isinstance(found, type) and (stored == "function" or hasattr(found, "__setstate__")):
+    if isinstance(found, type) and (stored == "function" or reads_states(found)):
         return
     now = print_of(found)
     if _kind(now) != _kind(stored):
