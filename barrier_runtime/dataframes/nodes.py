@@ -28,6 +28,7 @@ from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.node import END, Context, Guarantee, Sink
 from cutline.snapshot.plan.schemas import to_arrow_schema
 from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.values.kinds import plain_type
 from cutline.state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:
@@ -180,7 +181,8 @@ class ParquetSink(Sink):
 
         try:
             self._path = FileSystemBackend(path).root
-            self._schema = to_arrow_schema(schema)
+            # Without dictionaries, because Parquet has its own, and Arrow's count as few values as their type says.
+            self._schema = pa.schema([each.with_type(plain_type(each.type)) for each in to_arrow_schema(schema)])
             from_arrow_schema(self._schema)
             empty_file(self._schema)
         except (ValueError, pa.ArrowException, PySparkException) as error:

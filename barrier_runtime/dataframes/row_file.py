@@ -8,22 +8,24 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Mapping
+import sys
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cutline.snapshot.errors import NodeError
+from cutline.snapshot.values.fitting import DoesNotFit, fit_batch, plain_batch, row_check
+from cutline.snapshot.values.kinds import is_size_fixed
 
-#: Rows that wait as Python objects. Enough for a cheap conversion, few enough to hold in memory.
+#: Rows that wait as Python objects, at most. Enough for a cheap conversion.
 WAITING_ROWS_MAX = 1024
+
+#: Bytes of rows that wait as Python objects until these rows are converted.
+WAITING_BYTES_MAX = 1024 * 1024
 
 #: Bytes of Arrow data that wait until a row group is written. A subtask's sink holds as much in memory.
 ROW_GROUP_BYTES = 16 * 1024 * 1024
-
-#: Characters of a refused row that an error shows.
-_SHOWN_CHARACTERS_MAX = 200
 
 
 class RowFile:
@@ -39,9 +41,12 @@ class RowFile:
         self.path = path
         self.row_count = 0
         self._schema = schema
-        self._names = schema.names
-        #: column values, in the schema's order
+        self._checked = row_check(schema)
+        #: plain values of rows, in the order of the columns
         self._rows: list[tuple[Any, ...]] = []
+        self._row_bytes = 0
+        #: places of the columns whose values take memory as they like
+        self._sized = [place for place, field in enumerate(schema) if not is_size_fixed(field.type)]
         self._batches: list[pa.RecordBatch] = []
         self._batch_bytes = 0
         self._file = open(path, "xb")  # noqa: SIM115 - closed by `finish` and `abandon`
@@ -53,27 +58,31 @@ class RowFile:
         Raises
         ------
         NodeError
-            if `row` is neither. A value of a wrong type is found when its block of rows is converted.
+            if `row` is neither, or a value does not fit its column.
         """
-        self._rows.append(self._values(row))
+        try:
+            plain = self._checked(row)
+        except DoesNotFit as error:
+            raise NodeError(f"a row of the sink: {error}") from error
+        self._rows.append(plain)
         self.row_count += 1
-        if len(self._rows) >= WAITING_ROWS_MAX:
+        if self._sized:
+            self._row_bytes += sum([_held_bytes(plain[place]) for place in self._sized])
+        if len(self._rows) >= WAITING_ROWS_MAX or self._row_bytes >= WAITING_BYTES_MAX:
             self._convert_rows()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Add a batch with exactly the schema's columns, in any order, of types that convert without loss.
+        """Add a batch with exactly the schema's columns, in any order, whose values fit the columns.
 
         Raises
         ------
         NodeError
-            if the batch has other columns or types.
+            if the batch has other columns, or a value does not fit its column.
         """
-        if sorted(batch.schema.names) != sorted(self._names):
-            raise NodeError(f"a batch has the columns {batch.schema.names}, but the sink's schema {self._names}")
         try:
-            fitting = batch.select(self._names).cast(self._schema)
-        except (pa.ArrowException, ValueError) as error:
-            raise NodeError(f"a batch does not fit the sink's schema: {error}") from error
+            fitting = fit_batch(batch, self._schema)
+        except DoesNotFit as error:
+            raise NodeError(f"row {error.row} of a batch of the sink: {error}") from error
         self._convert_rows()
         self._add(fitting)
         self.row_count += batch.num_rows
@@ -98,30 +107,13 @@ class RowFile:
             steps.callback(self._file.close)
             steps.callback(self._writer.close)
 
-    def _values(self, row: Any) -> tuple[Any, ...]:
-        if isinstance(row, Mapping):
-            if len(row) == len(self._names) and all(name in row for name in self._names):
-                return tuple([row[name] for name in self._names])
-        elif isinstance(row, tuple) and len(row) == len(self._names):
-            return row
-        raise NodeError(
-            f"{repr(row)[:_SHOWN_CHARACTERS_MAX]} is no row of this sink: "
-            f"it takes dicts with the keys {self._names}, or tuples of their values"
-        )
-
     def _convert_rows(self) -> None:
         if not self._rows:
             return
-        columns = [
-            _array(values, field) for values, field in zip(zip(*self._rows, strict=True), self._schema, strict=True)
-        ]
-        self._rows = []
-        self._add(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        rows, self._rows, self._row_bytes = self._rows, [], 0
+        self._add(plain_batch(rows, self._schema))
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        for field, column in zip(self._schema, batch.columns, strict=True):
-            if column.null_count and not field.nullable:
-                raise NodeError(f"column {field.name!r} holds null, but the sink's schema says NOT NULL")
         self._batches.append(batch)
         self._batch_bytes += batch.nbytes
         if self._batch_bytes >= ROW_GROUP_BYTES:
@@ -156,8 +148,10 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise NodeError(f"column {field.name!r} of the sink is {field.type}: {error}") from error
+def _held_bytes(value: Any) -> int:
+    """Return about how many bytes of memory a plain value takes, with the values inside of it."""
+    if isinstance(value, list | tuple):
+        return sys.getsizeof(value) + sum(map(_held_bytes, value))
+    if isinstance(value, dict):
+        return sys.getsizeof(value) + sum(map(_held_bytes, value.values()))
+    return sys.getsizeof(value)

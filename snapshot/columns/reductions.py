@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutline.snapshot.columns.integer_table import Integers
+from cutline.snapshot.values.fitting import fit_array
 
 #: kinds of totals. A mean is computed from a sum and a count
 Measure = Literal["count", "sum", "min", "max"]
@@ -164,8 +165,8 @@ def numbers_of(column: pa.Array) -> Values:
 
     Raises
     ------
-    pyarrow.ArrowInvalid
+    DoesNotFit
         if an unsigned value is beyond 63 bits.
     """
     wide = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
-    return cast("Values", column.cast(wide).to_numpy(zero_copy_only=False))
+    return cast("Values", fit_array(column, wide).to_numpy(zero_copy_only=False))

@@ -19,6 +19,7 @@ from cutline.snapshot.channel.frame_codec import encoded_messages, frame_of_batc
 from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import GraphError
+from cutline.snapshot.values.fitting import DoesNotFit, fit_rows
 
 #: Function that says whether a message is meant. The rows of a batch are dicts.
 Where = Callable[[Any], object]
@@ -139,14 +140,10 @@ def _replaced_rows(batch: Any, chosen: Sequence[bool], replacement: Replacement)
 
 def _new_rows(rows: pa.RecordBatch, replacement: Replacement) -> pa.RecordBatch:
     new = [replacement(row) for row in rows.to_pylist()]
-    names = rows.schema.names
-    for row in new:
-        if not isinstance(row, dict) or sorted(row) != sorted(names):
-            raise GraphError(f"a row of a batch is replaced by a dict with the columns {names}, not by {row!r}")
     try:
-        return pa.RecordBatch.from_pylist(new, schema=rows.schema)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise GraphError(f"a row does not fit the columns {rows.schema.to_string()}: {error}") from error
+        return fit_rows(new, rows.schema)
+    except DoesNotFit as error:
+        raise GraphError(f"a row that replaces another does not fit its batch: {error}") from error
 
 
 def _replaced_values(

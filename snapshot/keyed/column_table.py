@@ -27,14 +27,12 @@ from cutline.snapshot.keyed.bulk import key_list
 from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
 from cutline.snapshot.keyed.dirty_columns import DirtyColumns, encode_totals
 from cutline.snapshot.keyed.key_columns import key_parts
-from cutline.snapshot.keyed.number_columns import Added, NoNumber, number_column, one_each
+from cutline.snapshot.keyed.number_columns import Added, NoNumber, as_floats, number_column, one_each
 from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.table import NEVER, StateTable
 from cutline.snapshot.state import NamedReduction
-
-#: Floats up to here hold every integer.
-_EXACT_MAX = 1 << 53
+from cutline.snapshot.values.fitting import DoesNotFit
 
 
 class ColumnTable(StateTable):
@@ -162,7 +160,7 @@ class ColumnTable(StateTable):
         if numbers.dtype != reduction.kind:
             if reduction.kind is np.int64:
                 raise self._type_error(keys, added)
-            numbers = numbers.astype(np.float64)
+            numbers = self._added_floats(keys, added)
         slots = self._slots_of(parts, count)
         self.changed()
         self._write(slots if added.places is None else slots[added.places], numbers, reduction)
@@ -174,6 +172,13 @@ class ColumnTable(StateTable):
             raise self.error(f"values of a bulk call: {error}") from error
         except NoNumber as error:
             raise self.error(f"{self._plus!r} adds numbers: {error.why}", _key_at(keys, error.place)) from None
+
+    def _added_floats(self, keys: Any, added: Added) -> Column:
+        try:
+            return as_floats(added.numbers)
+        except DoesNotFit as error:
+            place = error.row if added.places is None else int(added.places[error.row])
+            raise self.error(f"its totals are floats: {error.reason}", _key_at(keys, place)) from None
 
     def _type_error(self, keys: Any, added: Added) -> NodeError:
         place = 0 if added.places is None else int(added.places[0])
@@ -279,14 +284,16 @@ class ColumnTable(StateTable):
             return np.zeros(0, np.int64)
         try:
             numbers = number_column(values)[0].numbers
-        except NoNumber:
+        except NoNumber as error:
             raise self._refusal(
-                f"{self._plus!r} of batches has numbers of 64 bits, and a row holds another value"
+                f"{self._plus!r} of batches has numbers of 64 bits, and a row holds another value: {error.why}"
             ) from None
         if self._reduction is None:
             self._fix_type(is_integer=numbers.dtype == np.int64)
         assert self._reduction is not None
         if self._reduction.kind is np.int64 and numbers.dtype != np.int64:
+            if self._plus == "count":
+                raise self._refusal("a count is an integer, and a row holds a float")
             self._become_floats()
         if self._reduction.kind is np.float64 and numbers.dtype == np.int64:
             return self._as_floats(numbers)
@@ -304,9 +311,10 @@ class ColumnTable(StateTable):
             new[: len(old)] = old
 
     def _as_floats(self, integers: Column) -> Column:
-        if len(integers) and max(int(integers.max()), -int(integers.min())) > _EXACT_MAX:
-            raise self._refusal("it holds floats, and integers that no float is equal to")
-        return integers.astype(np.float64)
+        try:
+            return as_floats(integers)
+        except DoesNotFit as error:
+            raise self._refusal(f"it holds floats, and {error.reason}") from None
 
     def _refusal(self, why: str) -> RestoreRefused:
         return RestoreRefused(f"{self.owner.subtask}: state {self.spec.name!r}: {why}: give the new state another name")

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cutline.snapshot.columns.integer_table import Integers
 from cutline.snapshot.columns.reductions import numbers_of
-from cutline.snapshot.error_text import shown
 from cutline.snapshot.keyed.bulk import value_list
+from cutline.snapshot.values.fitting import DoesNotFit, fit, fit_array
 
 #: A column of int64 or float64.
 Numbers = npt.NDArray[Any]
@@ -25,7 +25,7 @@ _EXACT: Final = frozenset({int, float})
 
 
 class NoNumber(ValueError):
-    """A value at `place` is no number of 64 bits."""
+    """The value at `place` is no number of 64 bits."""
 
     def __init__(self, place: int, why: str) -> None:
         super().__init__(place, why)
@@ -49,7 +49,7 @@ def number_column(values: Any) -> tuple[Added, int]:
     TypeError
         if `values` is neither a column nor a sequence.
     NoNumber
-        if a value is no number, or an integer beyond 64 bits.
+        if a value is no number, an integer beyond 64 bits, or beside floats an integer that no float is equal to.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -80,6 +80,12 @@ def one_each(values: Any) -> tuple[Added, int]:
     return Added(np.ones(len(places), np.int64), places), count
 
 
+def as_floats(integers: Numbers) -> Numbers:
+    """Return the floats that integers are equal to. Raise DoesNotFit if no float is equal to one of them."""
+    floats: Numbers = fit_array(pa.array(integers), pa.float64()).to_numpy()
+    return floats
+
+
 def _may_hold_nulls(column: pa.Array) -> bool:
     return bool(column.null_count) or pa.types.is_dictionary(column.type) or pa.types.is_null(column.type)
 
@@ -91,10 +97,8 @@ def _of_column(column: pa.Array) -> Added:
         column = column.drop_null()
     try:
         return Added(numbers_of(column), places)
-    except pa.ArrowInvalid:
-        beyond = int(np.flatnonzero(column.to_numpy() > np.uint64((1 << 63) - 1))[0])
-        place = beyond if places is None else int(places[beyond])
-        raise NoNumber(place, f"{column[beyond]} is an integer beyond 64 bits") from None
+    except DoesNotFit as error:
+        raise NoNumber(error.row if places is None else int(places[error.row]), error.reason) from None
 
 
 def _of_list(values: list[Any]) -> Added:
@@ -106,12 +110,11 @@ def _of_list(values: list[Any]) -> Added:
     if not kinds <= _EXACT:
         values = [_number(value, int(place)) for place, value in zip(places, values, strict=True)]
         kinds = set(map(type, values))
-    kind = np.float64 if float in kinds else np.int64
+    kind = pa.float64() if float in kinds else pa.int64()
     try:
-        return Added(np.fromiter(values, kind, len(values)), places)
-    except OverflowError:
-        beyond = next(place for place, value in enumerate(values) if not _fits(value))
-        raise NoNumber(int(places[beyond]), f"{shown(values[beyond])} is an integer beyond 64 bits") from None
+        return Added(fit(values, kind).to_numpy(), places)
+    except DoesNotFit as error:
+        raise NoNumber(int(places[error.row]), error.reason) from None
 
 
 def _number(value: Any, place: int) -> int | float:
@@ -121,7 +124,3 @@ def _number(value: Any, place: int) -> int | float:
         return int(operator.index(value))
     except TypeError:
         raise NoNumber(place, f"a {type(value).__qualname__} is no number; give a function instead") from None
-
-
-def _fits(value: int | float) -> bool:
-    return isinstance(value, float) or -(1 << 63) <= value < 1 << 63

@@ -22,6 +22,7 @@ from cutline.snapshot.columns.integer_table import Integers
 from cutline.snapshot.columns.reductions import Measure, Reduction, SumOverflow, make_reduction, numbers_of, total_type
 from cutline.snapshot.columns.slot_blocks import CapturedSlots, Column, Fill, SlotBlocks
 from cutline.snapshot.errors import NodeError
+from cutline.snapshot.values.fitting import DoesNotFit, fit
 
 #: metadata of the schema of totals; names are not enough, because rows may also have a column "count(x)"
 TOTALS: Final = {b"cutline": b"totals"}
@@ -171,7 +172,7 @@ class Groups:
         """Put groups with these totals over older ones. They do not count as changed."""
         columns = [keys] if len(self._aggregates.keys) == 1 else list(zip(*keys, strict=True))
         kinds = [self.schema.field(place).type for place in range(len(columns))]
-        groups = self._keys.numbers([_key_array(column, kind) for column, kind in zip(columns, kinds, strict=True)])
+        groups = self._keys.numbers([_restored_keys(column, kind) for column, kind in zip(columns, kinds, strict=True)])
         self._blocks.grow(len(self._keys))
         for column, restored in zip(self._blocks.columns, totals, strict=True):
             column[groups] = restored
@@ -223,7 +224,7 @@ class Groups:
                 f"the sum of column {name!r} for the key {self._key(error.slot)} does not fit 64 bits: "
                 "make it a column of floats, which round, or of larger units"
             ) from error
-        except pa.ArrowInvalid as error:
+        except DoesNotFit as error:
             raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
 
     def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, _Total]) -> None:
@@ -270,10 +271,11 @@ class Groups:
         return repr(values[0] if len(values) == 1 else tuple(values))
 
 
-def _key_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _restored_keys(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return the column of restored keys. A bool is stored as an int."""
     if pa.types.is_boolean(kind):
-        return pa.array(values, pa.int8()).cast(kind)
-    return pa.array(values, kind)
+        values = [None if value is None else bool(value) for value in values]
+    return fit(values, kind)
 
 
 def _name(measure: Measure, column: str) -> str:

@@ -21,7 +21,7 @@ from cutline.snapshot.channel.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.error_text import describe, headline
+from cutline.snapshot.error_text import describe
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.failed_event import FailedBatch, FailedMessage
 from cutline.snapshot.ids import ChannelId
@@ -31,6 +31,7 @@ from cutline.snapshot.subtask.isolation import Isolation
 from cutline.snapshot.subtask.observer import ObservedNode, Observer
 from cutline.snapshot.subtask.user_code import calling
 from cutline.snapshot.subtask.wave_gates import WaveGates
+from cutline.snapshot.values.fitting import DoesNotFit, fit_rows
 
 
 class ReadyInputs:
@@ -225,7 +226,7 @@ class InputProcessor:
         if piece.error is not None:
             isolation.set_aside(self._observed(some), number, piece.error)
             return 1
-        done = self._pass_piece(self._shaped(some))
+        done = self._pass_piece(self._shaped(some, number))
         isolation.note_handled(piece)
         return done
 
@@ -356,11 +357,11 @@ class InputProcessor:
         if self._decoded is None or self._decoded[0] is not frame:
             messages = messages_of(frame, self._codec)
             self._passed = frame.first + frame.count - 1 - self.end.processed
-            self._decoded = (frame, self._shaped(messages))
+            self._decoded = (frame, self._shaped(messages, frame.first))
         return self._decoded[1]
 
-    def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
-        """Convert decoded messages to the form that the node's hooks accept."""
+    def _shaped(self, messages: list[Any] | pa.RecordBatch, first: int) -> list[Any] | pa.RecordBatch:
+        """Convert decoded messages, numbered from `first` on, to the form that the node's hooks accept."""
         if isinstance(messages, pa.RecordBatch):
             if self._schema is not None and not messages.schema.equals(self._schema):
                 # The sender checks the schema too. A restored batch, however, was sent by the graph of its snapshot.
@@ -369,19 +370,14 @@ class InputProcessor:
                     f"came on an edge that has\n{self._schema}"
                 )
             return messages if self._takes_batches else messages.to_pylist()
-        return messages if self._takes_messages else self._gathered(messages)
+        return messages if self._takes_messages else self._gathered(messages, first)
 
-    def _gathered(self, messages: list[Any]) -> pa.RecordBatch:
-        """Gather messages into one batch. Refuse extra columns, because the batch would lose their values."""
+    def _gathered(self, messages: list[Any], first: int) -> pa.RecordBatch:
+        """Gather messages into one batch."""
         assert self._schema is not None  # because compiling the graph checks for a schema
-        names = self._schema.names
         try:
-            columns = [pa.array([m[field.name] for m in messages], field.type) for field in self._schema]
-            if sum(map(len, messages)) != len(messages) * len(names):
-                stranger = next(message for message in messages if len(message) != len(names))
-                raise TypeError(f"a message has {list(stranger)} where the columns are {names}")
-        except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise NodeError(
-                f"{self.end.channel}: messages do not fit the edge's schema:\n{self._schema}\n{headline(error)}"
-            ) from error
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            return fit_rows(messages, self._schema)
+        except DoesNotFit as error:
+            number = first + error.row
+            self._passed = (messages[: number - self.end.processed], iter(()))  # so that this message alone has failed
+            raise NodeError(f"{self.end.channel}: message {number} does not fit the edge's schema: {error}") from error

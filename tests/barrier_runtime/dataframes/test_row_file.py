@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from cutline.barrier_runtime.dataframes.nodes import ParquetSink
-from cutline.barrier_runtime.dataframes.row_file import WAITING_ROWS_MAX
+from cutline.barrier_runtime.dataframes.row_file import WAITING_BYTES_MAX, WAITING_ROWS_MAX, RowFile
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.ids import Subtask
 from tests.barrier_runtime.hand_context import HandContext
@@ -70,7 +70,7 @@ def test_many_rows_make_blocks(tmp_path: Path) -> None:
 def test_what_is_no_row_is_refused_at_once(tmp_path: Path, row: Any) -> None:
     """A missing column is not taken for null, an additional one is not dropped."""
     sink = opened(tmp_path, "n INT, s STRING")
-    with pytest.raises(NodeError, match=r"no row of this sink.*\['n', 's'\]"):
+    with pytest.raises(NodeError, match=r"a row of the sink: .*\['n', 's'\]"):
         sink.onMessage(row, CONTEXT)
     sink.close()
 
@@ -78,32 +78,39 @@ def test_what_is_no_row_is_refused_at_once(tmp_path: Path, row: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ((2**31, "x"), "column 'n' of the sink is int32"),
-        ((2**70, "x"), "column 'n' of the sink is int32"),
-        (("one", "x"), "column 'n' of the sink is int32"),
-        ((1, 5), "column 's' of the sink is string"),
-        ((None, "x"), "column 'n' holds null"),
+        ((2**31, "x"), "column n: 2147483648 .* range of int32"),
+        ((2**70, "x"), "column n: .* range of int32"),
+        (("one", "x"), "column n: 'one' .* as int32 holds"),
+        ((1.5, "x"), "column n: 1.5 .* as int32 holds"),
+        ((1, 5), "column s: 5 .* as string holds"),
+        ((None, "x"), "column n: None .* NOT NULL"),
     ],
     ids=repr,
 )
 def test_a_value_of_another_type_is_refused(tmp_path: Path, row: Any, said: str) -> None:
-    """Before anything of its snapshot is prepared, by column."""
+    """At the row itself, by column, value and type. The rows around it are written."""
     sink = opened(tmp_path, "n INT NOT NULL, s STRING")
-    sink.onMessage(row, CONTEXT)
+    sink.onMessage((1, "x"), CONTEXT)
     with pytest.raises(NodeError, match=said):
-        sink.prepareCommit(1)
-    sink.close()
+        sink.onMessage(row, CONTEXT)
+    sink.onMessage({"s": "y", "n": 2}, CONTEXT)
+    sink.commit(1, sink.prepareCommit(1))
+    assert ds.dataset(str(tmp_path)).to_table().to_pylist() == [{"n": 1, "s": "x"}, {"n": 2, "s": "y"}]
 
 
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        (pa.record_batch({"n": [1]}), "has the columns"),
-        (pa.record_batch({"n": [1], "s": ["x"], "z": [1]}), "has the columns"),
-        (pa.record_batch({"n": [2**40], "s": ["x"]}), "does not fit"),
-        (pa.record_batch({"n": pa.nulls(1, pa.int32()), "s": ["x"]}), "does not fit.*null"),
+        (pa.record_batch({"n": [1]}), r"lacks \['s'\]"),
+        (pa.record_batch({"n": [1], "s": ["x"], "z": [1]}), r"has \['z'\]"),
+        (
+            pa.record_batch({"n": [1, 2**40], "s": ["x", "y"]}),
+            "row 1 .* column n: 1099511627776 .* range of int32",
+        ),
+        (pa.record_batch({"n": pa.nulls(1, pa.int32()), "s": ["x"]}), "row 0 .* column n: null does not fit"),
+        (pa.record_batch({"n": [1.0], "s": ["x"]}), "column n: a column of double does not fit int32"),
     ],
-    ids=["missing", "additional", "too large", "null"],
+    ids=["missing", "additional", "too large", "null", "another kind"],
 )
 def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, batch: pa.RecordBatch, said: str) -> None:
     """Nothing is cut, dropped or filled in."""
@@ -111,3 +118,27 @@ def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, batch: pa.RecordBa
     with pytest.raises(NodeError, match=said):
         sink.onBatch(batch, CONTEXT)
     sink.close()
+
+
+def test_rows_wait_by_their_bytes(tmp_path: Path) -> None:
+    """Large rows do not wait by the thousand. Values inside of values count too."""
+    file = RowFile(str(tmp_path / "rows.parquet"), pa.schema([("b", pa.list_(pa.binary()))]))
+    for number in range(100):
+        file.add_row(([bytes([number]) * 200_000],))
+        assert tracked_bytes(file) < WAITING_BYTES_MAX + 201_000
+    file.finish()
+
+
+def tracked_bytes(file: RowFile) -> int:
+    return sum(len(each) for (row,) in file._rows for each in row)
+
+
+def test_a_column_of_a_dictionary_takes_any_number_of_values(tmp_path: Path) -> None:
+    """A dictionary of eight bits counts 128 values, and Parquet has dictionaries of its own."""
+    sink = opened(tmp_path, pa.schema([("s", pa.dictionary(pa.int8(), pa.string()))]))
+    texts = [str(number) for number in range(300)]
+    for text in texts:
+        sink.onMessage((text,), CONTEXT)
+    sink.onBatch(pa.record_batch({"s": pa.array(texts).dictionary_encode()}), CONTEXT)
+    sink.commit(1, sink.prepareCommit(1))
+    assert ds.dataset(str(tmp_path)).to_table()["s"].to_pylist() == texts * 2

@@ -88,9 +88,10 @@ def test_each_message_has_bytes_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("new", "text"),
     [
-        ({"y": 1}, r"the columns \['x'\], not by \{'y': 1\}"),
-        (5, r"a dict with the columns \['x'\], not by 5"),
-        ({"x": "text"}, "does not fit the columns x: int64"),
+        ({"y": 1}, r"\{'y': 1\} \(a dict\) lacks \['x'\] and has \['y'\], where the names are \['x'\]"),
+        (5, r"5 \(a int\) is no dict with the keys \['x'\]"),
+        ({"x": "text"}, r"column x: 'text' \(a str\) is no integer, as int64 holds"),
+        ({"x": 1.5}, r"column x: 1\.5 \(a float\) is no integer, as int64 holds"),
     ],
 )
 def test_a_row_that_does_not_fit_its_batch_is_refused(new: Any, text: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from cutline.snapshot.columns import slot_blocks
 from cutline.snapshot.errors import NodeError, RestoreRefused
-from cutline.snapshot.keyed import column_table
 from cutline.snapshot.keyed.column_table import ColumnTable
 from cutline.snapshot.keyed.decoding import rows_of
 from cutline.snapshot.keyed.dirty_columns import DirtyColumns
@@ -163,9 +162,9 @@ def test_what_is_no_key_or_no_number_is_refused_by_name() -> None:
             state.addAll(keys, [1])
     for values, why in (
         (["x"], "adds numbers: a str is no number"),
-        ([2**63], "is an integer beyond 64 bits"),
-        ([-(2**63) - 1], "is an integer beyond 64 bits"),
-        (pa.array([2**63], pa.uint64()), "is an integer beyond 64 bits"),
+        ([2**63], "is beyond the range of int64"),
+        ([-(2**63) - 1], "is beyond the range of int64"),
+        (pa.array([2**63], pa.uint64()), "is beyond the range of int64"),
         ([0.5], "its totals are integers, because the first column was of integers"),
     ):
         with pytest.raises(NodeError, match=rf"node\[0\]: state 'r', key 'k': .*{why}"):
@@ -375,7 +374,10 @@ def test_a_restore_fixes_the_type() -> None:
     new = first.capture_segment()
     assert repr(batched(old, new).reducing().getAll(["a", "b"])) == "[1.0, 2.5]"
     assert repr(batched(new, old).reducing().getAll(["a", "b"])) == "[1.0, 2.0]"
-    for value, why in ((2**53 + 1, "no float is equal to"), (2**70, "a row holds another value")):
+    for value, why in (
+        (2**53 + 1, "no float is equal to"),
+        (2**70, "a row holds another value"),
+    ):
         total.addAll(["big"], [value])
         big = first.capture_segment()
         with pytest.raises(RestoreRefused, match=rf"node\[0\]: state 'r': .*{why}"):
@@ -396,7 +398,6 @@ def test_absent_keys_of_an_empty_state() -> None:
     assert (state.getAll(["a", 1]), list(state.items()), subtask.capture()) == ([None, None], [], None)
     with subtask.key("a"), pytest.raises(NodeError, match="None is no value that can be added"):
         state.add(None)
-    assert column_table._EXACT_MAX == 2**53
 
 
 def test_other_keys_may_be_read_while_totals_are_gone_through() -> None:
@@ -414,3 +415,25 @@ def test_other_keys_may_be_read_while_totals_are_gone_through() -> None:
         if len(found) == 5:
             assert state.getAll([count + 1]) == [None]
     assert sorted(found) == list(range(count // 2 + 10, count))
+
+
+def test_restored_totals_are_as_they_were_or_refused() -> None:
+    """Integers beside floats in one chunk are not rounded, and no float is cut for a count."""
+    first = KeyedSubtask()
+    first.reducing().addAll(["a", "b"], [2**53 + 1, 0.5])
+    with pytest.raises(RestoreRefused, match=r"state 'r': .*9007199254740993 .* that no float is equal to"):
+        batched(first.capture_segment()).reducing()
+    second = KeyedSubtask()
+    second.reducing().addAll(["a"], [2.75])
+    with pytest.raises(RestoreRefused, match="state 'r': a count is an integer"):
+        batched(second.capture_segment()).reducing("count")
+
+
+@pytest.mark.parametrize("values", [[2**53 + 1, 0.5], np.array([2**53 + 1, 1]), [None, 2**53 + 1]], ids=str)
+def test_integers_are_not_rounded_when_they_are_added_to_floats(values: Any) -> None:
+    """As Python's sums of an int and of nothing are that int."""
+    state = batched().reducing()
+    state.addAll(["a"], [0.5])
+    with pytest.raises(NodeError, match=r"key '[bc]': .*9007199254740993 .* that no float is equal to"):
+        state.addAll(["b", "c"], values)
+    assert state.getAll(["a", "b", "c"]) == [0.5, None, None]

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from cutline.snapshot.channel.frame_codec import frame_of_batch, messages_of
-from cutline.snapshot.channel.message_hash import ChannelHash
+from cutline.snapshot.channel.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import NodeError
+from cutline.snapshot.failed_event import FailedMessage
 from cutline.snapshot.graph import Graph
 from cutline.snapshot.ids import ChannelId, Subtask
 from cutline.snapshot.node import END, Context, End, Node, Source
@@ -122,15 +123,37 @@ def test_each_as_it_comes() -> None:
 
 
 def test_messages_that_do_not_fit_the_schema_are_named() -> None:
-    """The error names the channel and shows the schema."""
-    with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: messages do not fit the edge's schema:\nx: int64"):
-        ran(Batches(), {"x": "no number"}, schema="x long")
+    """The error names the channel, the message, the column, the value and the type."""
+    text = r"a\[0\]->b\[0\]: message 2 does not fit the edge's schema: column x: 'no number' .* as int64 holds"
+    with pytest.raises(NodeError, match=text):
+        ran(Batches(), {"x": 1}, {"x": "no number"}, schema="x long")
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_the_message_that_does_not_fit_has_failed(place: int) -> None:
+    """And not its whole frame, wherever the message is in the frame."""
+    messages: list[Any] = [{"x": number} for number in range(5)]
+    messages[place] = {"x": "no number"}
+    with pytest.raises(NodeError) as caught:
+        ran(Batches(), *messages, schema="x long")
+    failed = caught.value.failed_event
+    assert isinstance(failed, FailedMessage)
+    assert (failed.number, failed.content) == (place + 1, next(content_hashes(messages[place : place + 1], Codec())))
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"), [(1.5, "x long"), (1e300, "x float"), (True, "x long"), (None, "x long not null")]
+)
+def test_messages_are_not_converted(value: Any, schema: str) -> None:
+    """The node gets each value as it was sent, or the message is refused."""
+    with pytest.raises(NodeError, match=r"message 1 does not fit the edge's schema: column x: "):
+        ran(Batches(), {"x": value}, schema=schema)
 
 
 @pytest.mark.parametrize("message", [{"x": 1, "y": 2}, {"y": 2}, {}, (1,), 7])
 def test_messages_with_other_columns_are_refused(message: Any) -> None:
     """A column more would be lost, one less be null, without a word."""
-    with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: messages do not fit the edge's schema:\nx: int64"):
+    with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: message 2 does not fit the edge's schema: .*\['x'\]"):
         ran(Batches(), {"x": 1}, message, schema="x long")
 
 
