@@ -13,6 +13,7 @@ def keyGroup(key: Any) -> int:
     Raises
     ------
     TypeError
-        if `key` is, or holds, something else than None, bool, int, str, bytes and tuples.
+        if `key` is, or holds, something else than None, bool, int, str, bytes and tuples. The text has the expression
+        that makes a key of it.
     """
     return key_group(key)

@@ -11,7 +11,8 @@ Rules of all states:
    that stores changes the state. The sharing inside a value is lost.
 3. None is no value, because `get` returns None for an absent key.
 4. A value of a state with a time-to-live is absent as soon as `Context.now` reaches the end of its time.
-5. Keys are None, bool, int, str, bytes, and tuples of them. True is the key 1.
+5. Keys are None, bool, int, str, bytes, and tuples of them. True is the key 1. Values of their subclasses and of NumPy
+   become values of the base class.
 
 Every call raises NodeError, which names the subtask, the state and the key, if a rule is broken.
 """

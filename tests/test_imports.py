@@ -41,7 +41,7 @@ _IO = (
 )
 
 #: Types of objects that are made outside and handed in, and a property of an object; the modules around them stay out.
-_ALLOWED = ("random.Random", "logging.LoggerAdapter", "sys.getrefcount", "sys.getsizeof")
+_ALLOWED = ("random.Random", "logging.LoggerAdapter", "sys.getrefcount", "sys.getsizeof", "uuid.UUID")
 
 
 class Import(NamedTuple):

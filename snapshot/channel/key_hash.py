@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from cutline.snapshot.channel.plain_keys import plain_key
+
 _MASK: Final = (1 << 64) - 1
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": the increment and the mixer's factors.
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -43,7 +45,7 @@ def stable_hash(key: Any) -> int:
     Raises
     ------
     TypeError
-        when `key` is, or holds, something else than None, bool, int, str, bytes and tuples of them.
+        as `plain_key`.
     """
     if isinstance(key, str):
         return xxhash.xxh64_intdigest(key.encode("utf-8", "surrogatepass"), _SEED_STR)
@@ -60,9 +62,7 @@ def stable_hash(key: Any) -> int:
         return xxhash.xxh64_intdigest(key, _SEED_BYTES)
     if key is None:
         return _NONE
-    raise TypeError(
-        f"{type(key).__qualname__} cannot be a key: keys are None, bool, int, str, bytes and tuples of them"
-    )
+    return stable_hash(plain_key(key))
 
 
 def hash_keys(keys: Sequence[Any]) -> Hashes:

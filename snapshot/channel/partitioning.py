@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutline.snapshot.channel.key_hash import hash_columns, stable_hash
+from cutline.snapshot.channel.plain_keys import PLAIN_KEYS, plain_key, plain_keys
 from cutline.snapshot.channel.record_batches import take_rows
 from cutline.snapshot.plan.declarations import Key
 from cutline.snapshot.plan.topology import KEY_GROUPS, Partitioning
@@ -33,9 +34,6 @@ _REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
 #: Integer keys below this are found in batches by a table of 256 KiB, because ids are often small. The table takes a
 #: fourth of the time of hashing.
 _SMALL_KEYS_MAX = 131_072
-
-#: Types whose values are equal only where their hashes are. Floats are not among them: 1.0 equals 1, but is refused.
-PLAIN_KEYS = frozenset((str, int, bool, bytes, type(None)))
 
 #: Most targets that are found by a scan each. More targets are found by one sort, which costs as much as four scans.
 _SCANNED_TARGETS_MAX = 4
@@ -63,7 +61,7 @@ def key_group(key: Any) -> int:
     Raises
     ------
     TypeError
-        when `key` is, or holds, something else than None, bool, int, str, bytes and tuples.
+        as `plain_key`.
     """
     return stable_hash(key) % KEY_GROUPS
 
@@ -233,20 +231,17 @@ class HashPartitioner(_Stateless):
 
     def choose(self, message: Any) -> int:
         """See `Partitioner`."""
-        return self._target(self.key_of(message))
+        key = self.key_of(message)
+        return self._target(key if type(key) in PLAIN_KEYS else plain_key(key))
 
     def _target(self, key: Any) -> int:
-        if type(key) in PLAIN_KEYS or (type(key) is tuple and PLAIN_KEYS.issuperset(map(type, key))):
-            chosen = self.remembered.get(key)
-            return self._learn(key) if chosen is None else chosen
-        return subtask_of_group(key_group(key), self._parallelism)
+        chosen = self.remembered.get(key)
+        return self._learn(key) if chosen is None else chosen
 
     def share(self, messages: list[Any]) -> Shares:
         """See `Partitioner`."""
-        keys = list(map(self.key_of, messages))
+        keys = plain_keys(list(map(self.key_of, messages)))
         if self._parallelism == 1:
-            if not PLAIN_KEYS.issuperset(map(type, keys)):
-                self._targets_of(keys)  # raises for other types
             return [(0, messages, keys)]
         targets = self._targets_of(keys)
         shares: Shares = [(target, [], []) for target in range(self._parallelism)]
@@ -271,9 +266,8 @@ class HashPartitioner(_Stateless):
         return _split_by_target(batch, targets, self._parallelism)
 
     def _targets_of(self, keys: list[Any]) -> list[int]:
-        if PLAIN_KEYS.issuperset(map(type, keys)):
-            with suppress(KeyError):  # a new key
-                return list(map(self.remembered.__getitem__, keys))
+        with suppress(KeyError):  # a new key
+            return list(map(self.remembered.__getitem__, keys))
         return list(map(self._target, keys))
 
     def _targets(self, columns: Sequence[pa.Array]) -> Targets:
@@ -292,13 +286,17 @@ class HashPartitioner(_Stateless):
         return found
 
     def _learn(self, key: Any) -> int:
-        size = sum(each.__sizeof__() for each in key) if type(key) is tuple else key.__sizeof__()
+        size = _held_bytes(key)
         self._remembered_bytes += size
         if len(self.remembered) >= _REMEMBERED_KEYS_MAX or self._remembered_bytes > _REMEMBERED_BYTES_MAX:
             self.remembered.clear()
             self._remembered_bytes = size
         chosen = self.remembered[key] = subtask_of_group(key_group(key), self._parallelism)
         return chosen
+
+
+def _held_bytes(key: Any) -> int:
+    return sum(map(_held_bytes, key)) if type(key) is tuple else int(key.__sizeof__())
 
 
 def partitioner(partitioning: Partitioning, key: Key | None, index: int, parallelism: int) -> Partitioner:

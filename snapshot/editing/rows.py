@@ -77,6 +77,7 @@ class RowEdits:
         GraphError
             if the value of a list state is no list, or that of a map state no dict.
         """
+        key = self._rules(spec).plain_key(key)
         rows = self._rows(spec, key, value)
         before = self._live(spec, key)
         table = self._table(spec)
@@ -96,7 +97,7 @@ class RowEdits:
         GraphError
             if the key has no value.
         """
-        StateRules(spec, self._owner).check_key(key)
+        key = self._rules(spec).plain_key(key)
         before = self._live(spec, key)
         if not before:
             raise GraphError(f"{self._record.subtask}: state {spec.name!r} has no value of the key {key!r}")
@@ -108,17 +109,19 @@ class RowEdits:
 
     # ---------------------------------------------------------------- helpers
 
+    def _rules(self, spec: StateSpec) -> StateRules:
+        return StateRules(spec, self._owner)
+
     def _rows(self, spec: StateSpec, key: Any, value: Any) -> dict[Any, Any]:
         """Return {sub-key: what the row holds}; the sub-key of a kind without sub-keys is None."""
-        rules = StateRules(spec, self._owner)
-        rules.check_key(key)
+        rules = self._rules(spec)
         rules.check_size(key)
         try:
             elements = spec.form.elements_of(value)
         except ValueError as error:
             raise GraphError(f"state {spec.name!r} takes {error}") from None
+        elements = {rules.plain_key(sub): each for sub, each in elements.items()}
         for sub in elements:
-            rules.check_key(sub)
             rules.check_size(sub)
         rows = {sub: rules.stored(each, key) for sub, each in elements.items()}
         return {**rows, **spec.form.other_rows(len(elements))}

@@ -53,7 +53,7 @@ def key_parts(keys: Any, rules: StateRules) -> tuple[list[Part], int]:
     columns = [_column(each) for each in (keys if is_tuple else [keys])]
     found = [column for column in columns if column is not None]
     if len(found) < len(columns):
-        listed = rules.check_keys(key_list(keys))
+        listed = rules.plain_keys(key_list(keys))
         return _listed_parts(listed, rules), len(listed)
     count = len(found[0])
     if any(len(column) != count for column in found):

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cutline.snapshot.channel.key_hash import stable_hash
-from cutline.snapshot.channel.partitioning import PLAIN_KEYS
 from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.plain_keys import PLAIN_KEYS, plain_key
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.error_text import shown
 from cutline.snapshot.errors import NodeError
@@ -92,20 +91,16 @@ class StateRules:
         if not self.context.has_key:
             raise self.error("there is no current key here: use getAll, updateAll, addAll, clearAll or items")
 
-    def check_key(self, key: Any) -> None:
-        """Raise NodeError unless the type of `key` is one of those that keys have."""
-        if type(key) not in PLAIN_KEYS:
-            try:
-                stable_hash(key)
-            except TypeError as error:
-                raise self.error(str(error), key) from error
+    def plain_key(self, key: Any) -> Any:
+        """Return the plain key that `key` is equal to, or raise NodeError if there is none."""
+        try:
+            return plain_key(key)
+        except TypeError as error:
+            raise self.error(str(error), key) from error
 
-    def check_keys(self, keys: list[Any]) -> list[Any]:
-        """Return `keys`, or raise NodeError unless the type of each is one of those that keys have."""
-        if not PLAIN_KEYS.issuperset(map(type, keys)):
-            for key in keys:
-                self.check_key(key)
-        return keys
+    def plain_keys(self, keys: list[Any]) -> list[Any]:
+        """Return the plain key of each key, or raise NodeError if there is none."""
+        return keys if PLAIN_KEYS.issuperset(map(type, keys)) else list(map(self.plain_key, keys))
 
     def check_size(self, key: Any) -> None:
         """Raise NodeError if `key`, a key or a sub-key, is too large."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cutline.snapshot.channel.partitioning import PLAIN_KEYS
+from cutline.snapshot.channel.plain_keys import PLAIN_KEYS
 from cutline.snapshot.error_text import headline, shown
 from cutline.snapshot.keyed.bulk import key_list, value_list
 from cutline.snapshot.keyed.column_table import ColumnTable
@@ -234,9 +234,7 @@ class _Map(_Bulk, MapState):
         return bool(self._table.rows_of(self._table.current_key()))
 
     def _sub(self, key: Any) -> Any:
-        if type(key) not in PLAIN_KEYS:
-            self._table.check_key(key)
-        return key
+        return key if type(key) in PLAIN_KEYS else self._table.plain_key(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +315,7 @@ def _of_own_class(base: type[KeyedState], **methods: Callable[..., Any]) -> Any:
 
 def _keys(table: StateTable, keys: Any) -> list[Any]:
     try:
-        return table.check_keys(key_list(keys))
+        return table.plain_keys(key_list(keys))
     except (TypeError, ValueError) as error:
         raise table.error(f"keys of a bulk call: {error}") from error
 

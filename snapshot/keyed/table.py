@@ -168,7 +168,7 @@ class StateTable(StateRules):
             if len(key) > _KEY_LENGTH_MAX:
                 self.check_size(key)
         elif kind is not int or not -_INTEGER_MAX < key < _INTEGER_MAX:
-            self.check_key(key)
+            self.plain_key(key)
             self.check_size(key)
         if self.fresh is None:
             assert self.cold is not None

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from cutline.snapshot.channel.channel_sender import CHECKED_BYTES, ChannelSender
 from cutline.snapshot.channel.frame import PayloadKind
-from cutline.snapshot.channel.partitioning import PLAIN_KEYS, Directed, HashPartitioner
+from cutline.snapshot.channel.partitioning import Directed, HashPartitioner
+from cutline.snapshot.channel.plain_keys import PLAIN_KEYS
 from cutline.snapshot.channel.serialization import Codec, are_atoms
 from cutline.snapshot.channel.shapes import Shapes, function
 from cutline.snapshot.subtask.output_edge import OutputEdge

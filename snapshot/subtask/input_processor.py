@@ -20,6 +20,7 @@ from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.plain_keys import PLAIN_KEYS, plain_key
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.error_text import describe
 from cutline.snapshot.errors import NodeError
@@ -297,7 +298,7 @@ class InputProcessor:
     def _key(self, message: Any) -> Any:
         assert self.key_of is not None
         try:
-            return self.key_of(message)
+            return plain_key(self.key_of(message))
         except BaseException as error:  # because the key may be the user's own function
             raise NodeError(f"key of {self.end.channel}: {describe(error)}") from error
 
@@ -332,7 +333,8 @@ class InputProcessor:
         context.has_key = True
         for message in rest:
             try:
-                context.key = key_of(message)
+                key = key_of(message)
+                context.key = key if type(key) in PLAIN_KEYS else plain_key(key)
             except BaseException as error:  # because the key may be the user's own function
                 raise NodeError(f"key of {self.end.channel}: {describe(error)}") from error
             on_message(message, context)

@@ -77,6 +77,7 @@ class Timers:
 
     def register(self, at: float, key: Any) -> None:
         """Register a timer that fires at `at` (seconds since the epoch) for `key`, which may be `NO_KEY`."""
+        at += 0.0  # because -0.0 is equal to 0.0, and another row
         if self._is_far(at, key):
             assert self._cold is not None
             if not self._cold.holds(at, key, self._dirty):
@@ -90,6 +91,7 @@ class Timers:
 
     def delete(self, at: float, key: Any) -> None:
         """Delete a timer, if the timer is registered."""
+        at += 0.0
         if self._is_far(at, key):
             assert self._cold is not None
             if self._cold.holds(at, key, self._dirty):

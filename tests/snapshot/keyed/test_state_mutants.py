@@ -25,8 +25,8 @@ STATES = (
     Mutant("a value is stored by value", StateRules, "stored", "self.owner.codec.encode(value)", "value"),
     Mutant("a value is read by value", StateRules, "value_of", "self.owner.codec.decode(stored)", "stored"),
     Mutant("None is no value", StateRules, "stored", "elif value is None:", "elif False:"),
-    Mutant("a float is no key", StateRules, "check_key", "not in PLAIN_KEYS", "is dict"),
-    Mutant("keys of bulk calls are checked", StateRules, "check_keys", "self.check_key(key)", "pass"),
+    Mutant("a float is no key", StateRules, "plain_key", "return plain_key(key)", "return key"),
+    Mutant("keys of bulk calls are checked", StateRules, "plain_keys", "list(map(self.plain_key, keys))", "keys"),
     Mutant("None needs to be the current key", StateRules, "require_key", "not self.context.has_key", "False"),
     Mutant("a null adds nothing", states._Reducing, "addAll", "value is not None", "True"),
     Mutant(

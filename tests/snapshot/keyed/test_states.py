@@ -142,13 +142,14 @@ def test_keys_are_those_of_the_hash() -> None:
     value, entries = subtask.value(), subtask.map()
     value.updateAll([1, "1", b"1", (1, None), None], list("abcde"))
     assert value.getAll([True, "1", b"1", (True, None), None]) == list("abcde")
+    assert value.getAll([np.int64(1), np.str_("1"), np.bytes_(b"1")]) == list("abc")
     with subtask.key(True):
         entries.updateValue(True, "x")
         assert (value.get(), entries.getValue(1)) == ("a", "x")
         for call in (entries.getValue, entries.containsKey, entries.removeKey, lambda k: entries.updateValue(k, 1)):
             with pytest.raises(NodeError, match="float cannot be a key"):
                 call(1.0)
-    for keys in ([1.0], [(1, 1.0)], [np.int64(1)], pa.array([1.0]), np.array([1.0]), [[1]]):
+    for keys in ([1.0], [(1, 1.0)], [np.float64(1)], pa.array([1.0]), np.array([1.0]), [[1]]):
         for bulk in (value.getAll, value.clearAll, lambda k: value.updateAll(k, [1])):
             with pytest.raises(NodeError, match="cannot be a key"):
                 bulk(keys)

@@ -40,6 +40,18 @@ def test_one_per_time_and_key() -> None:
     assert timers.next_at() is None
 
 
+def test_both_zeros_are_one_timer() -> None:
+    """In memory they are equal. In rows -0.0 would be another timer, which its deletion leaves there."""
+    timers = Timers()
+    timers.register(0.0, "a")
+    timers.delete(-0.0, "a")
+    assert timers.take_dirty() is None
+    timers.register(-0.0, "a")
+    taken = timers.take_dirty()
+    assert taken is not None
+    assert str(taken.rows) == "{'a': {0.0: True}}"
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 3).map(float), st.sampled_from([NO_KEY, None, "a"])), max_size=20)
 )
