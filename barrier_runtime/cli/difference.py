@@ -1,83 +1,24 @@
 """Differences between two snapshots of a run: graph, states, channels. Runs no code of the user.
 
-`difference` returns plain data. `difference_tables` limits the data to what fits a screen. Dicts are compared by key,
-lists and tuples by index, and all other values as a whole.
+`difference` returns plain data. `difference_tables` limits the data to what fits a screen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.text import Text
 
 from cutline.barrier_runtime.cli.formatting import cell, numbers, plain, plain_table
 from cutline.barrier_runtime.cli.records import counts, summary
-from cutline.barrier_runtime.cli.stored import CODEC
-from cutline.snapshot.drawing.labels import brief, duration_text, size_text
-from cutline.snapshot.errors import RestoreRefused
+from cutline.barrier_runtime.cli.state_difference import StateComparison
+from cutline.snapshot.drawing.labels import duration_text, size_text
 from cutline.snapshot.stored.backend import StateBackend
 from cutline.snapshot.stored.certificate import SubtaskRecord
-from cutline.snapshot.stored.node_state import NodeState
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.stored.snapshot import Snapshot
 from cutline.snapshot.stored.topology_record import topology_of_record
-
-#: nested levels that are compared piece by piece; deeper values are compared as a whole
-_DEPTH_MAX = 20
-
-#: stands for a key or an index that only one side has
-_ABSENT = object()
-
-
-class Change(NamedTuple):
-    """A place where two values differ, in short texts."""
-
-    path: str  #: subscripts as in Python, such as ``['balance']`` or ``[3]``; "" for the value itself
-    before: str | None  #: text of the earlier value, or None when only the later side has the place
-    after: str | None  #: text of the later value, or None when only the earlier side has the place
-
-
-def changes(before: Any, after: Any, path: str = "", depth: int = 0) -> Iterator[Change]:
-    """Yield all places that differ, in order. Callers stop early when more places than they show would follow."""
-    if depth < _DEPTH_MAX and type(before) is type(after):
-        if isinstance(before, dict):
-            for key in dict.fromkeys([*before, *after]):
-                below = f"{path}[{brief(key)}]"
-                yield from changes(before.get(key, _ABSENT), after.get(key, _ABSENT), below, depth + 1)
-            return
-        if isinstance(before, list | tuple):
-            for index in range(max(len(before), len(after))):
-                old, new = (each[index] if index < len(each) else _ABSENT for each in (before, after))
-                yield from changes(old, new, f"{path}[{index}]", depth + 1)
-            return
-    if not _is_same(before, after):
-        yield Change(path, _text(before), _text(after))
-
-
-def _is_same(before: Any, after: Any) -> bool:
-    if type(before) is not type(after):
-        return False
-    return bool(before == after) or (before != before and after != after)  # because NaN does not equal itself
-
-
-def _text(value: Any) -> str | None:
-    return None if value is _ABSENT else brief(value)
-
-
-#: bytes of the largest state that is decoded to list its changes; a larger state is only compared byte by byte
-DECODED_BYTES_MAX = 256 * 1024
-
-#: bytes of the largest state that is read without ``--full``, because a slow store sends so much within seconds
-READ_BYTES_MAX = 16 * 1024 * 1024
-
-#: changes of one state that are listed at most
-CHANGES_MAX = 20
-
-#: fields of a state part that are not compared, because the clock always advances, and nobody reads random states
-_NOT_COMPARED = ("now", "random")
 
 
 def difference(backend: StateBackend, before: Snapshot, after: Snapshot, *, reads_all: bool) -> dict[str, Any]:
@@ -97,77 +38,34 @@ def difference(backend: StateBackend, before: Snapshot, after: Snapshot, *, read
     SnapshotCorrupt
         if a compared part is damaged.
     """
+    comparison = StateComparison(RunStore(backend, before.run).read_part, reads_all=reads_all)
     return {
         "run": before.run,
         "before": summary(before),
         "after": summary(after),
         "seconds": after.timestamp - before.timestamp,
         "graph": _graph_changes(before, after),
-        "subtasks": _Comparison(RunStore(backend, before.run), reads_all).subtasks(before, after),
+        "subtasks": _subtasks(comparison, before, after),
         "channels": _channels(before, after),
     }
 
 
-class _Comparison:
-    def __init__(self, store: RunStore, reads_all: bool) -> None:
-        self._store = store
-        self._reads_all = reads_all
-
-    def subtasks(self, before: Snapshot, after: Snapshot) -> list[dict[str, Any]]:
-        old = {record.subtask: record for record in before.manifest.records}
-        new = {record.subtask: record for record in after.manifest.records}
-        return [
-            {
-                "subtask": str(subtask),
-                "before": _side(old.get(subtask)),
-                "after": _side(new.get(subtask)),
-                **self._compared(old.get(subtask), new.get(subtask)),
-            }
-            for subtask in dict.fromkeys([*old, *new])
-        ]
-
-    def _compared(self, before: SubtaskRecord | None, after: SubtaskRecord | None) -> dict[str, Any]:
-        """Return ``comparison``: equal, changed, added, removed or unknown; the changes; why changes are not listed."""
-        if before is None or after is None:
-            return _verdict("added" if before is None else "removed")
-        if before.state == after.state:
-            return _verdict("equal")  # because both snapshots list the same part
-        size = max(before.state.size, after.state.size)
-        if size > READ_BYTES_MAX and not self._reads_all:
-            return _verdict("unknown", why=f"more than {size_text(READ_BYTES_MAX)}: --full reads it")
-        bodies = [self._store.read_part(record.state) for record in (before, after)]
-        if bodies[0] == bodies[1]:
-            return _verdict("equal")
-        if size > DECODED_BYTES_MAX:
-            return _verdict("changed", why=f"more than {size_text(DECODED_BYTES_MAX)}: not decoded")
-        try:
-            old, new = (NodeState.decode(body, CODEC) for body in bodies)
-        except RestoreRefused:
-            # Unknown, because the bytes of a state contain its clock. Different bytes do not prove a different state.
-            return _verdict("unknown", why="holds pickled objects, which are not opened here")
-        found = list(islice(_state_changes(old, new), CHANGES_MAX + 1))
-        return _verdict("changed" if found else "equal", found[:CHANGES_MAX], is_cut=len(found) > CHANGES_MAX)
-
-
-def _verdict(
-    comparison: str, found: list[Change] | None = None, *, is_cut: bool = False, why: str = ""
-) -> dict[str, Any]:
-    return {
-        "comparison": comparison,
-        "changes": [change._asdict() for change in found or []],
-        "has_more_changes": is_cut,
-        "why": why,
-    }
-
-
-def _state_changes(before: NodeState, after: NodeState) -> Iterator[Change]:
-    for field in fields(NodeState):
-        if field.name not in _NOT_COMPARED:
-            yield from changes(getattr(before, field.name), getattr(after, field.name), field.name)
+def _subtasks(comparison: StateComparison, before: Snapshot, after: Snapshot) -> list[dict[str, Any]]:
+    old = {record.subtask: record for record in before.manifest.records}
+    new = {record.subtask: record for record in after.manifest.records}
+    return [
+        {
+            "subtask": str(subtask),
+            "before": _side(old.get(subtask)),
+            "after": _side(new.get(subtask)),
+            **comparison.of(old.get(subtask), new.get(subtask)).as_record(),
+        }
+        for subtask in dict.fromkeys([*old, *new])
+    ]
 
 
 def _side(record: SubtaskRecord | None) -> dict[str, Any] | None:
-    return None if record is None else {"state_bytes": record.state.size, "ended": record.status.ended}
+    return None if record is None else {"state_bytes": record.state_size, "ended": record.status.ended}
 
 
 def _graph_changes(before: Snapshot, after: Snapshot) -> list[str]:

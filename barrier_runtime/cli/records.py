@@ -59,7 +59,7 @@ def run_record(run: StoredRun) -> dict[str, Any]:
 def subtasks(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return the subtasks of ``snapshots show``."""
     return [
-        {"subtask": str(record.subtask), "state_bytes": record.state.size, "ended": record.status.ended}
+        {"subtask": str(record.subtask), "state_bytes": record.state_size, "ended": record.status.ended}
         for record in snapshot.manifest.records
     ]
 

@@ -30,6 +30,13 @@ class _Brief(Repr):
         self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxdeque = _ENTRIES
         self.maxstring = self.maxother = self.maxlong = 2 * _CHARACTERS
 
+    def repr_int(self, x: int, level: int) -> str:
+        """Format an integer, also one of so many digits that Python makes no text of it."""
+        try:
+            return super().repr_int(x, level)
+        except ValueError:
+            return f"<an integer of {x.bit_length():,} bits>"
+
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """Format a dict in its own order, not sorted."""
         if level <= 0 and x:

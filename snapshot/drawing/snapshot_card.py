@@ -175,7 +175,7 @@ class _Card:
 
     def _node_lines(self, node: NodeSpec) -> list[str]:
         subtasks = [Subtask(node.name, index) for index in range(node.parallelism)]
-        size = size_text(sum(self._records[subtask].state.size for subtask in subtasks))
+        size = size_text(sum(self._records[subtask].state_size for subtask in subtasks))
         state = f"{node.parallelism} states, {size}" if node.parallelism > 1 else self._states.get(subtasks[0], size)
         inputs = [channel for subtask in subtasks for channel in self._topology.inputs_of(subtask)]
         outputs = [channel for subtask in subtasks for channel in self._topology.outputs_of(subtask)]
@@ -204,7 +204,7 @@ class _Card:
         rows = [
             [
                 str(subtask),
-                size_text(self._records[subtask].state.size),
+                size_text(self._records[subtask].state_size),
                 str(sum(self._processed[channel] for channel in self._topology.inputs_of(subtask))),
                 str(sum(self._sent[channel] for channel in self._topology.outputs_of(subtask))),
                 state,

@@ -114,6 +114,17 @@ class SubtaskRecord:
         """Handle of the state. Read only on a record without `problems`."""
         return next(handle for handle in self.handles if handle.kind is PartKind.STATE)
 
+    @property
+    def state_handles(self) -> tuple[Handle, ...]:
+        """Handles of the state: of the own state, of its deltas and of keyed rows, each once."""
+        listed = (entry.handle for entry in self.rows or ())
+        return tuple(dict.fromkeys((self.state, *(self.own or ()), *listed)))
+
+    @property
+    def state_size(self) -> int:
+        """Bytes of the own state, of its deltas and of keyed rows."""
+        return sum(handle.size for handle in self.state_handles)
+
 
 def problems(
     channels: Sequence[ChannelId],

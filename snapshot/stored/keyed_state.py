@@ -11,7 +11,6 @@ from typing import Any, overload
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.keyed.decoding import rows_of
-from cutline.snapshot.keyed.kinds import RowForm
 from cutline.snapshot.keyed.merging import merged
 from cutline.snapshot.keyed.segment import Segment, clipped, decode_piece
 from cutline.snapshot.stored.certificate import SubtaskRecord
@@ -113,20 +112,48 @@ def keyed_state(
         if a part is damaged.
     """
     found: dict[Any, Any] = {}
-    forms: dict[str, RowForm] = {}
+    names: dict[str, None] = {}
     for entries in lists:
-        if not entries:
+        if entries:
+            segment = merged(list(read_segments(entries, read)), is_whole=True)
+            names |= {spec.name: None for spec in segment.states}
+            found |= _values_of(segment, name, codec.decode)
+    if name not in names:
+        raise KeyError(list(names))
+    return found
+
+
+def keyed_states(
+    entries: Sequence[ListEntry], read: Callable[[Handle], memoryview], decode: Callable[[bytes], Any]
+) -> dict[str, dict[Any, Any]]:
+    """Return all keyed states of a subtask and its timers, each as `keyed_state` does.
+
+    Parameters
+    ----------
+    entries : sequence of ListEntry
+        The list of the subtask.
+    read : callable
+        Returns the checked body of a part.
+    decode : callable
+        Returns the value that is encoded in bytes.
+    """
+    if not entries:
+        return {}
+    segment = merged(list(read_segments(entries, read)), is_whole=True)
+    return {spec.name: _values_of(segment, spec.name, decode) for spec in segment.states}
+
+
+def _values_of(segment: Segment, name: str, decode: Callable[[bytes], Any]) -> dict[Any, Any]:
+    """Return {key: value as users see it} of one state of a segment."""
+    found: dict[Any, Any] = {}
+    for keys, subs, values, _ in rows_of(segment, name):
+        decoded = [decode(value) if type(value) is bytes else value for value in values]
+        if subs is None:
+            found.update(zip(keys, decoded, strict=True))
             continue
-        segment = merged(list(read_segments(entries, read)), is_whole=True)
-        forms |= {spec.name: spec.form for spec in segment.states}
-        for keys, subs, values, _ in rows_of(segment, name):
-            decoded = [codec.decode(value) if type(value) is bytes else value for value in values]
-            if subs is None:
-                found.update(zip(keys, decoded, strict=True))
-                continue
-            for key, sub, value in zip(keys, subs, decoded, strict=True):
-                found.setdefault(key, {})[sub] = value
-    if name not in forms:
-        raise KeyError(list(forms))
-    form = forms[name]
-    return {key: form.shown(form.elements(rows)) for key, rows in found.items()} if form.has_sub_keys else found
+        for key, sub, value in zip(keys, subs, decoded, strict=True):
+            found.setdefault(key, {})[sub] = value
+    form = next((spec.form for spec in segment.states if spec.name == name), None)
+    if form is None or not form.has_sub_keys:
+        return found
+    return {key: form.shown(form.elements(rows)) for key, rows in found.items()}

@@ -312,12 +312,8 @@ class NodeSnapshot:
         return [body for _, body in changes[newest_whole:]]
 
     def __repr__(self) -> str:
-        size = sum(handle.size for record in self._records for handle in _state_handles(record))
+        size = sum(record.state_size for record in self._records)
         return f"<state of {self._name}, {size} bytes>"
-
-
-def _state_handles(record: SubtaskRecord) -> list[Handle]:
-    return [record.state, *(entry.handle for entry in record.rows or ()), *(record.own or ())]
 
 
 class ChannelSnapshot:

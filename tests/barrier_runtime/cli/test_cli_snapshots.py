@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cutline import FileSystemBackend
-from cutline.barrier_runtime.cli import difference, main
-from cutline.barrier_runtime.cli.difference import changes
+from cutline.barrier_runtime.cli import main, state_difference
+from cutline.barrier_runtime.cli.state_difference import changes
 from cutline.barrier_runtime.cli.stored import KEY_VARIABLE
 from cutline.snapshot.plan.topology import Partitioning
 from cutline.snapshot.stored.contribution import parts_of, record_of
@@ -184,7 +184,7 @@ def test_what_is_not_opened_is_not_judged(tmp_path: Path, monkeypatch: pytest.Mo
     for run, comparison, why in (("pickles", "unknown", "pickled"), ("large", "changed", "256.0 KiB")):
         p = as_json("snapshots", "diff", tmp_path, run, FIRST, SECOND)["subtasks"][0]
         assert p["comparison"] == comparison and why in p["why"]
-    monkeypatch.setattr(difference, "READ_BYTES_MAX", len(large))
+    monkeypatch.setattr(state_difference, "READ_BYTES_MAX", len(large))
     for full, comparison in (((), "unknown"), (("--full",), "changed")):
         p = as_json("snapshots", "diff", tmp_path, "large", FIRST, SECOND, *full)["subtasks"][0]
         assert p["comparison"] == comparison
