@@ -184,7 +184,8 @@ class ReducingState(KeyedState):
     def add(self, value: Any) -> None:
         """Reduce the current key's value and `value` to one value. The first value is stored as it is.
 
-        "sum", "min" and "max" take numbers. "count" takes any value and counts it as one.
+        "sum", "min" and "max" take numbers, and are those of Python: sums of integers are exact at any size. "count"
+        takes any value and counts it as one.
 
         Raises
         ------

@@ -1,11 +1,13 @@
-"""Add values to totals by the column: each value to the total at its slot.
+"""Reduce numbers to totals: two numbers to one, and columns of values to the totals at their slots.
 
-Owns what a sum, a count, a minimum and a maximum are. Must not know keys, nor who holds the totals. Values are 64-bit
-integers or floats, without nulls.
+Owns what a sum, a count, a minimum and a maximum are. Must not know keys, nor who holds the totals. Columns hold 64-bit
+integers, floats, or numbers of Python where these do not fit, and no nulls.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol, cast
 
 import numpy as np
@@ -19,6 +21,25 @@ from cutline.snapshot.values.fitting import fit_array
 Measure = Literal["count", "sum", "min", "max"]
 
 Values = npt.NDArray[Any]
+
+
+def _least(total: Any, value: Any) -> Any:
+    """Return the smaller number. NaN is greater than all numbers, so that the sequence of values does not matter."""
+    return value if value < total or total != total else total
+
+
+def _greatest(total: Any, value: Any) -> Any:
+    """Return the greater number. NaN is greater than all numbers."""
+    return value if value > total or value != value else total
+
+
+#: {measure: function of a total and an added number}. A count adds ones.
+PLUS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "sum": operator.add,
+    "count": operator.add,
+    "min": _least,
+    "max": _greatest,
+}
 
 _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 63) - 1
@@ -38,10 +59,10 @@ class SumOverflow(ArithmeticError):
 class Reduction(Protocol):
     """How values are added to totals."""
 
-    #: type of totals in memory: int64 or float64
+    #: type of totals in memory: int64, float64 or object
     kind: type[np.generic]
     #: total of no values
-    start: float
+    start: float | None
 
     def add(self, totals: Values, slots: Integers, values: Values) -> None:
         """Add each value to the total at its slot. Raise `SumOverflow`, after which no total has changed."""
@@ -85,12 +106,38 @@ def make_reduction(measure: Measure, *, is_integer: bool) -> Reduction:
             return _Accumulated(np.maximum, _INTEGER_MIN if is_integer else -np.inf)
 
 
+def exact_reduction(measure: Measure) -> Reduction:
+    """Make the reduction of totals that are numbers of Python, which `PLUS` adds one by one."""
+    return _Exact(PLUS[measure])
+
+
+class _Exact:
+    """Totals of any size, integers beside floats, as rows of single keys have them."""
+
+    def __init__(self, plus: Callable[[Any, Any], Any]) -> None:
+        self.kind: type[np.generic] = np.object_
+        self.start: float | None = None
+        self._plus = plus
+
+    def add(self, totals: Values, slots: Integers, values: Values) -> None:
+        plus = self._plus
+        for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
+            total = totals[slot]
+            totals[slot] = value if total is None else plus(total, value)
+
+    def merge(self, totals: Values, slots: Integers, others: Values) -> None:
+        self.add(totals, slots, others)
+
+    def replaced(self) -> None:
+        pass
+
+
 class _Accumulated:
     """Totals computed by a ufunc, with the initial value `start`."""
 
     def __init__(self, ufunc: np.ufunc, start: float) -> None:
         self.kind: type[np.generic] = np.int64 if isinstance(start, int) else np.float64
-        self.start = start
+        self.start: float | None = start
         self._ufunc = ufunc
 
     def add(self, totals: Values, slots: Integers, values: Values) -> None:

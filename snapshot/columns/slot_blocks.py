@@ -220,6 +220,11 @@ class SlotBlocks:
             capacity *= 2
         self._replace(kept, capacity, to)
 
+    def refill(self, place: int, fill: Fill) -> None:
+        """Give a column another type. The values stay. Captures keep the arrays so far."""
+        self._fills = (*self._fills[:place], fill, *self._fills[place + 1 :])
+        self._replace(np.arange(self.capacity), self.capacity)
+
     def _replace(self, kept: Integers, capacity: int, to: Integers | None = None) -> None:
         places = kept if to is None else to
         columns = tuple(_filled(capacity, fill) for fill in self._fills)

@@ -4,7 +4,7 @@ Owns the totals, which keys have one, and when a total expires. Rows are those o
 table is restored into the other. A key has a slot of its own, also after its total is gone::
 
     slot        0     1     2     3 ...
-    totals     12     0     7     0      int64 or float64; at a dead slot, what adding begins with
+    totals     12     0     7     0      int64, float64 or objects; at a dead slot, what adding begins with
     alive       1     0     1     0
     ends        5   inf   inf   inf      seconds at which the total expires, for timed states
     dirty       1     1     0     0      changed since the last capture; slot 1 becomes a tombstone
@@ -14,25 +14,25 @@ table is restored into the other. A key has a slot of its own, also after its to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cutline.snapshot.columns.integer_table import Integers
 from cutline.snapshot.columns.key_slots import KeySlots, Part
-from cutline.snapshot.columns.reductions import Reduction, SumOverflow, make_reduction
+from cutline.snapshot.columns.reductions import Reduction, SumOverflow, exact_reduction, make_reduction
 from cutline.snapshot.columns.slot_blocks import BLOCK_SLOTS, Column, Fill, Flags, SlotBlocks
-from cutline.snapshot.errors import NodeError, RestoreRefused
+from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.keyed.bulk import key_list
 from cutline.snapshot.keyed.decoding import DecodedRows, unexpired
 from cutline.snapshot.keyed.dirty_columns import DirtyColumns, encode_totals
 from cutline.snapshot.keyed.key_columns import key_parts
-from cutline.snapshot.keyed.number_columns import Added, NoNumber, as_floats, number_column, one_each
+from cutline.snapshot.keyed.number_columns import Added, NoNumber, number_column, one_each
 from cutline.snapshot.keyed.rows import StateSpec
 from cutline.snapshot.keyed.state_rules import KeyedStateSettings
 from cutline.snapshot.keyed.table import NEVER, StateTable
 from cutline.snapshot.state import NamedReduction
-from cutline.snapshot.values.fitting import DoesNotFit
 
 
 class ColumnTable(StateTable):
@@ -59,10 +59,15 @@ class ColumnTable(StateTable):
         #: first slot that the next sweep searches
         self._swept_to = 0
         if plus == "count":
-            self._fix_type(is_integer=True)
+            self._fix_type(np.dtype(np.int64))
 
-    def _fix_type(self, *, is_integer: bool) -> Reduction:
-        self._reduction = made = make_reduction(self._plus, is_integer=is_integer)
+    def _fix_type(self, kind: np.dtype[Any]) -> Reduction:
+        """Fix the type of totals: that of the first numbers."""
+        if kind == np.object_:
+            made = exact_reduction(self._plus)
+        else:
+            made = make_reduction(self._plus, is_integer=kind == np.int64)
+        self._reduction = made
         fills = [Fill(made.kind, made.start), Fill(np.bool_, False)]
         if self.is_timed:
             fills.append(Fill(np.float64, NEVER))
@@ -145,7 +150,7 @@ class ColumnTable(StateTable):
         Raises
         ------
         NodeError
-            if a value is no number, if a float is added to integers, or if a sum exceeds 64 bits.
+            if a value is no number.
         """
         added, count = self._added(keys, values)
         parts, key_count = self._parts_of(keys)
@@ -154,13 +159,7 @@ class ColumnTable(StateTable):
         numbers = added.numbers
         if not len(numbers):
             return
-        reduction = self._reduction
-        if reduction is None:
-            reduction = self._fix_type(is_integer=numbers.dtype == np.int64)
-        if numbers.dtype != reduction.kind:
-            if reduction.kind is np.int64:
-                raise self._type_error(keys, added)
-            numbers = self._added_floats(keys, added)
+        reduction = self._reduction_of(numbers)
         slots = self._slots_of(parts, count)
         self.changed()
         self._write(slots if added.places is None else slots[added.places], numbers, reduction)
@@ -173,20 +172,19 @@ class ColumnTable(StateTable):
         except NoNumber as error:
             raise self.error(f"{self._plus!r} adds numbers: {error.why}", _key_at(keys, error.place)) from None
 
-    def _added_floats(self, keys: Any, added: Added) -> Column:
-        try:
-            return as_floats(added.numbers)
-        except DoesNotFit as error:
-            place = error.row if added.places is None else int(added.places[error.row])
-            raise self.error(f"its totals are floats: {error.reason}", _key_at(keys, place)) from None
+    def _reduction_of(self, numbers: Column) -> Reduction:
+        """Return the reduction of totals that `numbers` can be added to as they are."""
+        if self._reduction is None:
+            return self._fix_type(numbers.dtype)
+        return self._reduction if self._reduction.kind in (numbers.dtype, np.object_) else self._become_exact()
 
-    def _type_error(self, keys: Any, added: Added) -> NodeError:
-        place = 0 if added.places is None else int(added.places[0])
-        return self.error(
-            "its totals are integers, because the first column was of integers, and a column of floats is added: "
-            "give floats from the first column on",
-            _key_at(keys, place),
-        )
+    def _become_exact(self) -> Reduction:
+        """Make numbers of Python of the totals, because a total or a number does not fit their type."""
+        self._reduction = exact = exact_reduction(self._plus)
+        self._blocks.refill(0, Fill(exact.kind, exact.start))
+        totals, alive = self._blocks.columns[:2]
+        totals[~alive] = exact.start
+        return exact
 
     def _write(self, slots: Integers, numbers: Column, reduction: Reduction) -> None:
         blocks = self._blocks
@@ -200,9 +198,10 @@ class ColumnTable(StateTable):
             reduction.replaced()
         try:
             reduction.add(totals, slots, numbers)
-        except SumOverflow as error:
-            (key,) = self._keys.keys_at(np.array([error.slot]))
-            raise self.error("the sum does not fit 64 bits: add floats, which round, or larger units", key) from None
+        except SumOverflow:
+            exact = self._become_exact()
+            totals, alive = blocks.columns[:2]
+            exact.add(totals, slots, numbers)
         blocks.written(slots)
         alive[dead] = True
         blocks.written_first(first)
@@ -252,7 +251,8 @@ class ColumnTable(StateTable):
         """See `StateTable`."""
         if not self._blocks.has_changes:
             return None
-        return DirtyColumns(self.spec, self._keys, self._blocks.capture(), encode_totals)
+        encode = partial(encode_totals, codec=self.owner.codec)
+        return DirtyColumns(self.spec, self._keys, self._blocks.capture(), encode)
 
     def restore(self, rows: DecodedRows, now: float) -> None:
         """See `StateTable`.
@@ -260,61 +260,32 @@ class ColumnTable(StateTable):
         Raises
         ------
         RestoreRefused
-            if a value is no number that the totals can hold.
+            if a value is no number.
         """
         keys, _, values, ends = rows
         if ends is not None:
             values = [stored for _, stored, _ in unexpired(keys, values, ends, now)]
         is_alive = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        numbers = self._restored_numbers([value for value in values if value is not None])
-        if self._reduction is None:
+        numbers = self._restored_numbers([self.value_of(value) for value in values if value is not None])
+        if not len(numbers) and self._reduction is None:
             return
+        reduction = self._reduction_of(numbers) if len(numbers) else self._reduction
+        assert reduction is not None
         slots = self._slots_of(*self._parts_of(keys))
         self._kill(slots[~is_alive])
         totals, alive = self._blocks.columns[:2]
         totals[slots[is_alive]] = numbers
         alive[slots[is_alive]] = True
-        self._reduction.replaced()
+        reduction.replaced()
         if self.is_timed:
             found = [NEVER] * len(slots) if ends is None else [NEVER if end is None else end for end in ends]
             self._blocks.columns[2][slots] = np.where(is_alive, found, NEVER)
 
     def _restored_numbers(self, values: list[Any]) -> Column:
-        if not values:
-            return np.zeros(0, np.int64)
         try:
-            numbers = number_column(values)[0].numbers
+            return number_column(values)[0].numbers
         except NoNumber as error:
-            raise self._refusal(
-                f"{self._plus!r} of batches has numbers of 64 bits, and a row holds another value: {error.why}"
-            ) from None
-        if self._reduction is None:
-            self._fix_type(is_integer=numbers.dtype == np.int64)
-        assert self._reduction is not None
-        if self._reduction.kind is np.int64 and numbers.dtype != np.int64:
-            if self._plus == "count":
-                raise self._refusal("a count is an integer, and a row holds a float")
-            self._become_floats()
-        if self._reduction.kind is np.float64 and numbers.dtype == np.int64:
-            return self._as_floats(numbers)
-        return numbers
-
-    def _become_floats(self) -> None:
-        """Make floats of restored integers, because a newer row holds a float."""
-        before = self._blocks
-        self._fix_type(is_integer=False)
-        totals, *others = before.columns
-        floats, *kept = self._blocks.columns
-        alive = np.flatnonzero(others[0])
-        floats[alive] = self._as_floats(totals[alive])
-        for old, new in zip(others, kept, strict=True):
-            new[: len(old)] = old
-
-    def _as_floats(self, integers: Column) -> Column:
-        try:
-            return as_floats(integers)
-        except DoesNotFit as error:
-            raise self._refusal(f"it holds floats, and {error.reason}") from None
+            raise self._refusal(f"{self._plus!r} adds numbers, and a row holds another value: {error.why}") from None
 
     def _refusal(self, why: str) -> RestoreRefused:
         return RestoreRefused(f"{self.owner.subtask}: state {self.spec.name!r}: {why}: give the new state another name")

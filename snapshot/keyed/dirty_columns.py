@@ -1,6 +1,7 @@
 """The changed totals of a state that is kept by the column, and their rows for a segment.
 
-Owns the encoding of totals: 9 bytes each, MessagePack int64 or float64. Must not know how a capture keeps them.
+Owns the encoding of totals: 9 bytes each, MessagePack int64 or float64; objects as values of rows. Must not know how a
+capture keeps them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.columns.integer_table import Integers
 from cutline.snapshot.columns.slot_blocks import CapturedSlots, Column, SlotValues
 from cutline.snapshot.keyed.row_grouping import RowGrouping
 from cutline.snapshot.keyed.rows import StateSpec
+from cutline.snapshot.keyed.rows_codec import encode_values
 
 #: First byte of a 64-bit integer and of a 64-bit float in MessagePack; the big-endian number follows.
 _INTEGER: Final = 0xD3
@@ -124,7 +127,7 @@ class ColumnReader:
         return ColumnChunk(self._table.keys.keys_at(block.slots[rows]), values, expires)
 
 
-def encode_totals(columns: tuple[Column, ...], now: float) -> tuple[pa.Array, pa.Array | None]:
+def encode_totals(columns: tuple[Column, ...], now: float, *, codec: Codec) -> tuple[pa.Array, pa.Array | None]:
     """Encode columns of totals, whether each is alive, and perhaps when each expires. See `EncodeColumns`."""
     totals, alive = columns[:2]
     expires = None
@@ -132,6 +135,9 @@ def encode_totals(columns: tuple[Column, ...], now: float) -> tuple[pa.Array, pa
         ends = columns[2]
         alive = alive & (ends > now)
         expires = pa.array(ends, mask=~(alive & (ends < np.inf)))
+    if totals.dtype == np.object_:
+        listed = [total if is_alive else None for total, is_alive in zip(totals, alive, strict=True)]
+        return pa.array(encode_values(listed, codec), pa.large_binary()), expires
     return rows_of_bytes(numbers_as_bytes(totals), alive), expires
 
 

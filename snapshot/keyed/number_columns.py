@@ -1,4 +1,4 @@
-"""Convert added values to a column of 64-bit numbers, for states that reduce by the column.
+"""Convert added values to a column of numbers, for states that reduce by the column.
 
 Owns which values are numbers. Must not know keys, nor what the numbers are added to.
 """
@@ -6,6 +6,7 @@ Owns which values are numbers. Must not know keys, nor what the numbers are adde
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,9 +16,9 @@ import pyarrow as pa
 from cutline.snapshot.columns.integer_table import Integers
 from cutline.snapshot.columns.reductions import numbers_of
 from cutline.snapshot.keyed.bulk import value_list
-from cutline.snapshot.values.fitting import DoesNotFit, fit, fit_array
+from cutline.snapshot.values.fitting import DoesNotFit, fit
 
-#: A column of int64 or float64.
+#: A column of int64 or float64; or of objects: integers beyond 64 bits, or integers beside floats.
 Numbers = npt.NDArray[Any]
 
 
@@ -25,7 +26,7 @@ _EXACT: Final = frozenset({int, float})
 
 
 class NoNumber(ValueError):
-    """The value at `place` is no number of 64 bits."""
+    """The value at `place` is no number."""
 
     def __init__(self, place: int, why: str) -> None:
         super().__init__(place, why)
@@ -42,14 +43,14 @@ class Added(NamedTuple):
 
 
 def number_column(values: Any) -> tuple[Added, int]:
-    """Return the values of a bulk call that are not null, and the number of values. Floats make floats of all.
+    """Return the values of a bulk call that are not null, and the number of values.
 
     Raises
     ------
     TypeError
         if `values` is neither a column nor a sequence.
     NoNumber
-        if a value is no number, an integer beyond 64 bits, or beside floats an integer that no float is equal to.
+        if a value is no number.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -80,12 +81,6 @@ def one_each(values: Any) -> tuple[Added, int]:
     return Added(np.ones(len(places), np.int64), places), count
 
 
-def as_floats(integers: Numbers) -> Numbers:
-    """Return the floats that integers are equal to. Raise DoesNotFit if no float is equal to one of them."""
-    floats: Numbers = fit_array(pa.array(integers), pa.float64()).to_numpy()
-    return floats
-
-
 def _may_hold_nulls(column: pa.Array) -> bool:
     return bool(column.null_count) or pa.types.is_dictionary(column.type) or pa.types.is_null(column.type)
 
@@ -97,8 +92,8 @@ def _of_column(column: pa.Array) -> Added:
         column = column.drop_null()
     try:
         return Added(numbers_of(column), places)
-    except DoesNotFit as error:
-        raise NoNumber(error.row if places is None else int(places[error.row]), error.reason) from None
+    except DoesNotFit:
+        return Added(exact_numbers(column.to_pylist()), places)
 
 
 def _of_list(values: list[Any]) -> Added:
@@ -110,11 +105,19 @@ def _of_list(values: list[Any]) -> Added:
     if not kinds <= _EXACT:
         values = [_number(value, int(place)) for place, value in zip(places, values, strict=True)]
         kinds = set(map(type, values))
-    kind = pa.float64() if float in kinds else pa.int64()
+    if len(kinds) > 1:
+        return Added(exact_numbers(values), places)
     try:
-        return Added(fit(values, kind).to_numpy(), places)
-    except DoesNotFit as error:
-        raise NoNumber(int(places[error.row]), error.reason) from None
+        return Added(fit(values, pa.float64() if float in kinds else pa.int64()).to_numpy(), places)
+    except DoesNotFit:
+        return Added(exact_numbers(values), places)
+
+
+def exact_numbers(values: Sequence[int | float]) -> Numbers:
+    """Return a column of numbers of Python."""
+    numbers: Numbers = np.empty(len(values), np.object_)
+    numbers[:] = values
+    return numbers
 
 
 def _number(value: Any, place: int) -> int | float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cutline.snapshot.channel.plain_keys import PLAIN_KEYS
+from cutline.snapshot.columns.reductions import PLUS
 from cutline.snapshot.error_text import headline, shown
 from cutline.snapshot.keyed.bulk import key_list, value_list
 from cutline.snapshot.keyed.column_table import ColumnTable
@@ -36,20 +37,6 @@ Plus = NamedReduction | Callable[[Any, Any], Any]
 
 #: The table of a state, and the state that the node calls.
 Made = tuple[StateTable, KeyedState]
-
-
-def _least(total: Any, value: Any) -> Any:
-    """Return the smaller number. NaN is greater than all numbers, so that the sequence of values does not matter."""
-    return value if value < total or total != total else total
-
-
-def _greatest(total: Any, value: Any) -> Any:
-    """Return the greater number. NaN is greater than all numbers."""
-    return value if value > total or value != value else total
-
-
-#: functions of two numbers; "count" is none, because it does not use the added value
-_NUMERIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"sum": operator.add, "min": _least, "max": _greatest}
 
 
 class _Bulk:
@@ -129,13 +116,9 @@ class _Reducing(_Bulk, ReducingState):
         table, plus = self._table, self._plus
         if value is None:
             raise table.error("None is no value that can be added", key)
-        if plus == "count":
-            return 1 if total is None else total + 1
         if isinstance(plus, str):
-            value = _number(table, plus, value, key)
-            return (
-                value if total is None else _NUMERIC[plus](table.value_of(total, key), value)
-            )  # may be beyond 64 bits
+            value = 1 if plus == "count" else _number(table, plus, value, key)
+            return value if total is None else PLUS[plus](table.value_of(total, key), value)  # may be beyond 64 bits
         if total is None:
             return table.stored(value, key)
         try:
@@ -270,7 +253,8 @@ def _reducing_state(setup: Setup) -> Made:
         raise table.error(f"plus is a function or one of {', '.join(NAMED_REDUCTIONS)}, not {shown(plus)}")
     if is_timed:
         return table, _Reducing(table, plus)
-    numeric = _NUMERIC.get(plus) if isinstance(plus, str) else None
+    # None for a count, which adds ones whatever the numbers are
+    numeric = PLUS[plus] if isinstance(plus, str) and plus != "count" else None
     add, dirty_rows = add_of(table, numeric, _Reducing(table, plus).reduced)
     table.gather(dirty_rows)
     return table, _of_own_class(_Reducing, get=get_of(table), add=add)(table, plus)
