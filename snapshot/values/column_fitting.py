@@ -36,7 +36,9 @@ def fitted_column(array: pa.Array, type_: pa.DataType, *, nullable: bool) -> pa.
     if array.type.equals(type_) and _takes_all_of_itself(type_):
         _require_no_null(array, nullable=nullable)
         return array
-    _require(array, type_, nullable=nullable)
+    fitted = _require(array, type_, nullable=nullable)
+    if fitted is not None and fitted.type.equals(type_):
+        return fitted
     if array.type.equals(type_):
         return array
     try:
@@ -63,21 +65,22 @@ def _takes_all_of_itself(type_: pa.DataType) -> bool:
     return all(field.nullable and _takes_all_of_itself(field.type) for field in fields)
 
 
-def _require(array: pa.Array, type_: pa.DataType, *, nullable: bool) -> None:
-    """Raise ColumnUnfit unless each value fits."""
+def _require(array: pa.Array, type_: pa.DataType, *, nullable: bool) -> pa.Array | None:
+    """Raise ColumnUnfit unless each value fits. Return a cast column of scalars, because it is made on the way."""
     array, type_ = _decoded(array), plain_type(type_)
     _require_no_null(array, nullable=nullable)
     given, wanted = kind_of(array.type), kind_of(type_)
     if given == "null" and wanted is not None:
-        return
+        return None
     if given is None or (given != wanted and (given, wanted) not in _OTHER_KINDS):
         if array.type.equals(type_):
-            return
+            return None
         raise ColumnUnfit(0, "", f"a column of {array.type} does not fit {type_}: their kinds differ")
     if given in _NESTED:
         _NESTED[given](array, type_)
     elif not array.type.equals(type_):
-        _require_scalars(array, type_, is_safe=given == wanted and given in _SAFE_KINDS)
+        return _fitted_scalars(array, type_, is_safe=given == wanted and given in _SAFE_KINDS)
+    return None
 
 
 def _require_no_null(array: pa.Array, *, nullable: bool) -> None:
@@ -112,19 +115,20 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array.cast(type_)
 
 
-def _require_scalars(array: pa.Array, type_: pa.DataType, *, is_safe: bool) -> None:
+def _fitted_scalars(array: pa.Array, type_: pa.DataType, *, is_safe: bool) -> pa.Array:
     if pa.types.is_decimal(type_):
         _require_values(array, type_)
-        return
+        return _cast(array, type_)
     try:
         fitted = _cast(array, type_)
     except pa.ArrowException:
         raise _refusal(array, _first_failing(array, type_), type_) from None
     if is_safe or not len(array):
-        return
+        return fitted
     differs = pc.fill_null(_differ(array, fitted), False)
     if pc.any(differs).as_py():
         raise _refusal(array, _first(differs), type_)
+    return fitted
 
 
 def _refusal(array: pa.Array, row: int, type_: pa.DataType) -> ColumnUnfit:

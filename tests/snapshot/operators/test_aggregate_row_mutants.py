@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant("a batch copies frozen groups", SlotBlocks, "write", "self.copy_frozen(slots)", "pass"),
     Mutant("a batch that comes later is a change", SlotBlocks, "write", "slot_count == self._all_written", "True"),
     Mutant("restored sums count for the bound", Groups, "restore", "total.reduction.replaced()", "pass"),
-    Mutant("a bool comes back", groups, "_key_array", "pa.types.is_boolean(kind)", "False"),
+    Mutant("a bool comes back", groups, "_restored_keys", "pa.types.is_boolean(kind)", "False"),
     Mutant("new groups are noted", KeyedAggregate, "_new_groups", "if self._has_rows:", "if False:"),
     Mutant("a tier of cold rows passes columns on", ColdTier, "seal", _SHORT_OF_COLUMNS, "pass"),
     Mutant("the edge decides the group", encoding, "_batch", "if grouping is None:", "if True:"),
