@@ -21,14 +21,13 @@ from cutline.barrier_runtime.dataframes.input_log import (
     share_log,
     write_log,
 )
-from cutline.barrier_runtime.dataframes.row_file import empty_file
+from cutline.barrier_runtime.dataframes.row_file import empty_file, written_schema
 from cutline.barrier_runtime.dataframes.staging import Staging
 from cutline.barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
 from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.node import END, Context, Guarantee, Sink
 from cutline.snapshot.plan.schemas import to_arrow_schema
 from cutline.snapshot.replayable_source import ReplayableSource
-from cutline.snapshot.values.kinds import plain_type
 from cutline.state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:
@@ -181,8 +180,7 @@ class ParquetSink(Sink):
 
         try:
             self._path = FileSystemBackend(path).root
-            # Without dictionaries, because Parquet has its own, and Arrow's count as few values as their type says.
-            self._schema = pa.schema([each.with_type(plain_type(each.type)) for each in to_arrow_schema(schema)])
+            self._schema = written_schema(to_arrow_schema(schema))
             from_arrow_schema(self._schema)
             empty_file(self._schema)
         except (ValueError, pa.ArrowException, PySparkException) as error:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.values.fitting import DoesNotFit, fit_batch, plain_batch, row_check
-from cutline.snapshot.values.kinds import is_size_fixed
+from cutline.snapshot.values.kinds import is_size_fixed, plain_type
 
 #: Rows that wait as Python objects, at most. Enough for a cheap conversion.
 WAITING_ROWS_MAX = 1024
@@ -125,6 +125,33 @@ class RowFile:
             self._batches, self._batch_bytes = [], 0
 
 
+def written_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the types in which a file has the columns of a schema.
+
+    Dictionaries become their values, because Parquet has its own, and Arrow's count as few values as their type says.
+    Nanoseconds become microseconds, because Spark reads no nanoseconds. So a row with some is refused at itself.
+    """
+    return pa.schema([_written_field(field) for field in schema])
+
+
+def _written_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_written_type(plain_type(field.type)))
+
+
+def _written_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_) and type_.unit == "ns":
+        return pa.timestamp("us", type_.tz)
+    if pa.types.is_struct(type_):
+        return pa.struct([_written_field(field) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_written_field(type_.key_field), _written_field(type_.item_field))
+    if pa.types.is_list(type_):
+        return pa.list_(_written_field(type_.value_field))
+    if pa.types.is_large_list(type_):
+        return pa.large_list(_written_field(type_.value_field))
+    return type_
+
+
 def empty_file(schema: pa.Schema) -> bytes:
     """Encode a Parquet file without rows.
 
@@ -139,7 +166,6 @@ def empty_file(schema: pa.Schema) -> bytes:
 
 
 def _writer(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    # Spark reads no nanoseconds. Values that do not fit microseconds are refused, not truncated.
     return pq.ParquetWriter(file, schema, coerce_timestamps="us", write_page_checksum=True)
 
 

@@ -142,3 +142,18 @@ def test_a_column_of_a_dictionary_takes_any_number_of_values(tmp_path: Path) -> 
     sink.onBatch(pa.record_batch({"s": pa.array(texts).dictionary_encode()}), CONTEXT)
     sink.commit(1, sink.prepareCommit(1))
     assert ds.dataset(str(tmp_path)).to_table()["s"].to_pylist() == texts * 2
+
+
+def test_nanoseconds_are_refused_at_their_row(tmp_path: Path) -> None:
+    """Spark reads none. The rows around it are written."""
+    kind = pa.timestamp("ns", "UTC")
+    sink = opened(tmp_path, pa.schema([("t", kind), ("l", pa.list_(pa.struct([("t", kind)])))]))
+    noon = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
+    sink.onMessage((noon, [{"t": noon}]), CONTEXT)
+    exact = pa.scalar(1, kind).as_py()
+    rows: list[Any] = [(exact, []), (noon, [{"t": noon}, {"t": exact}])]
+    for row in rows:
+        with pytest.raises(NodeError, match=r"column (t|l\[1\]\.t): .* is finer than the unit"):
+            sink.onMessage(row, CONTEXT)
+    sink.commit(1, sink.prepareCommit(1))
+    assert ds.dataset(str(tmp_path)).to_table().to_pylist() == [{"t": noon, "l": [{"t": noon}]}]
