@@ -121,8 +121,9 @@ class InputProcessor:
         self._takes_lists = defines(node, "onMessages")
         self._takes_messages = self._takes_lists or defines(node, "onMessage")
         self._takes_batches = defines(node, "onBatch")
-        #: the head frame and its decoded messages, or None; kept because several slices may share one frame
-        self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
+        #: the head frame, its decoded messages, and the number of the first of these, or None; kept because several
+        #: slices may share one frame
+        self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch, int] | None = None
         #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
         self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
@@ -147,8 +148,8 @@ class InputProcessor:
             if self.isolation is not None and self.isolation.concerns(frame):
                 done = self._handle_piece(self.isolation, frame, limit)
             else:
-                messages = self._messages(frame)
-                start = self.end.processed + 1 - frame.first
+                messages, first = self._messages(frame)
+                start = self.end.processed + 1 - first
                 if isinstance(messages, pa.RecordBatch):
                     if frame.stamps is not None:
                         messages = messages.slice(start, limit)  # of one epoch
@@ -344,8 +345,8 @@ class InputProcessor:
 
     def _part(self, frame: AnyFrame, through: int) -> list[Any] | pa.RecordBatch:
         """Return the messages of a frame that are not processed, up to number `through`. May be none."""
-        messages = self._messages(frame)
-        return messages[max(0, self.end.processed + 1 - frame.first) : max(0, through + 1 - frame.first)]
+        messages, first = self._messages(frame)
+        return messages[max(0, self.end.processed + 1 - first) : max(0, through + 1 - first)]
 
     def _advance(self, limit: int) -> int:
         """Count up to `limit` messages of the head frame as processed. Return their number."""
@@ -355,12 +356,16 @@ class InputProcessor:
         self.end.advance(count)
         return count
 
-    def _messages(self, frame: AnyFrame) -> list[Any] | pa.RecordBatch:
+    def _messages(self, frame: AnyFrame) -> tuple[list[Any] | pa.RecordBatch, int]:
+        """Return the messages of a frame, and the number of the first. Only messages to be processed are gathered."""
         if self._decoded is None or self._decoded[0] is not frame:
-            messages = messages_of(frame, self._codec)
+            messages, first = messages_of(frame, self._codec), frame.first
             self._passed = frame.first + frame.count - 1 - self.end.processed
-            self._decoded = (frame, self._shaped(messages, frame.first))
-        return self._decoded[1]
+            done = self.end.processed + 1 - first
+            if done > 0 and not self._takes_messages and not isinstance(messages, pa.RecordBatch):
+                messages, first = messages[done:], first + done  # because one that does not fit may be set aside
+            self._decoded = (frame, self._shaped(messages, first), first)
+        return self._decoded[1:]
 
     def _shaped(self, messages: list[Any] | pa.RecordBatch, first: int) -> list[Any] | pa.RecordBatch:
         """Convert decoded messages, numbered from `first` on, to the form that the node's hooks accept."""

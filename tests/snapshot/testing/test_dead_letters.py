@@ -127,8 +127,22 @@ def test_a_message_that_fits_no_schema_is_set_aside() -> None:
     assert history.outcome is Outcome.FINISHED, history.reason
     assert sorted(history.output("out")) == [0, 1, 2, 5]
     (letter,) = history.output("dead")
-    assert letter["message"] == {"m": 1} and "do not fit the edge's schema" in letter["error"]
+    assert letter["message"] == {"m": 1} and "message 4 does not fit the edge's schema" in letter["error"]
     assert letter["sequenceNumber"] == 4
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_message_that_does_not_fit_costs_the_same_at_each_place(place: int) -> None:
+    """It alone has failed, and not the messages that are gathered with it."""
+    rows: list[dict[str, Any]] = [{"n": number} for number in (0, 1, 2, 5, 6, 8)]
+    rows[place] = {"n": "no number"}
+    history = Simulator(
+        parsing(BatchParser(), ListSource(*rows), schema="n long"), 0, restartPolicy=RestartPolicy(poisonAfter=1)
+    ).run()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert [letter["message"] for letter in history.output("dead")] == [rows[place]]
+    assert len(history.output("out")) == 5
+    assert len(history.origins) == 2
 
 
 def test_a_node_that_fails_at_a_letter_ends_the_run() -> None:
