@@ -28,6 +28,7 @@ from cutline.snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from cutline.snapshot.node import END, Context, Guarantee, Sink
 from cutline.snapshot.plan.schemas import to_arrow_schema
 from cutline.snapshot.replayable_source import ReplayableSource
+from cutline.snapshot.values.fitting import row_check
 from cutline.state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ class ParquetSink(Sink):
             self._schema = written_schema(to_arrow_schema(schema))
             from_arrow_schema(self._schema)
             empty_file(self._schema)
+            row_check(self._schema)
         except (ValueError, pa.ArrowException, PySparkException) as error:
             raise GraphError(f"ParquetSink({str(path)!r}, ...): {error}") from error
         for field in self._schema:

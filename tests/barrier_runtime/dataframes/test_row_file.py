@@ -13,7 +13,7 @@ import pytest
 
 from cutline.barrier_runtime.dataframes.nodes import ParquetSink
 from cutline.barrier_runtime.dataframes.row_file import WAITING_BYTES_MAX, WAITING_ROWS_MAX, RowFile
-from cutline.snapshot.errors import NodeError
+from cutline.snapshot.errors import GraphError, NodeError
 from cutline.snapshot.ids import Subtask
 from tests.barrier_runtime.hand_context import HandContext
 
@@ -157,3 +157,10 @@ def test_nanoseconds_are_refused_at_their_row(tmp_path: Path) -> None:
             sink.onMessage(row, CONTEXT)
     sink.commit(1, sink.prepareCommit(1))
     assert ds.dataset(str(tmp_path)).to_table().to_pylist() == [{"t": noon, "l": [{"t": noon}]}]
+
+
+def test_a_type_that_takes_no_values_is_refused_at_once(tmp_path: Path) -> None:
+    """By column, before any row."""
+    twice = pa.struct([("a", pa.int64()), ("a", pa.int64())])
+    with pytest.raises(GraphError, match=r"column v: .* two fields have one name"):
+        ParquetSink(str(tmp_path), pa.schema([("v", twice)]))
