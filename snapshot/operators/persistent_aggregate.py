@@ -8,11 +8,8 @@ difference of a snapshot is written to the store after the cut, and counts when 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
-from itertools import zip_longest
 from typing import Any
 
-from cutline.snapshot.errors import NodeError
 from cutline.snapshot.node import Context, Sink
 from cutline.snapshot.operators.aggregate_store import AggregateStore
 from cutline.snapshot.operators.monoid import Accumulator, Monoid, as_monoid
@@ -42,26 +39,13 @@ class PersistentAggregate(Sink):
         self.epoch = 0
         #: {epoch: what was added in the epoch}
         self.differences: dict[int, Accumulator] = {}
-        #: {place of an element in keys that are tuples: types of the element}; (): the keys themselves
-        self._key_types: dict[tuple[int, ...], set[type]] = {}
 
     def onMessages(self, messages: Sequence[Any], context: Context) -> None:
         assert context.keys is not None  # because its inputs are partitioned by key
-        self._note_types(context.keys, ())
         difference = self.differences.get(self.epoch)
         if difference is None:
             difference = self.differences[self.epoch] = self.monoid.accumulator()
         difference.addAll(context.keys, messages if self.value is None else [self.value(each) for each in messages])
-
-    def _note_types(self, keys: Sequence[Any], place: tuple[int, ...]) -> None:
-        types = self._key_types.setdefault(place, set())
-        types.update(map(type, keys))
-        if len(types) > 1:
-            _refuse_equal_numbers(types)
-        if tuple in types:
-            tuples = keys if len(types) == 1 else [each for each in keys if type(each) is tuple]
-            for number, elements in enumerate(zip_longest(*tuples)):
-                self._note_types(elements, (*place, number))
 
     def take_difference(self, snapshot_id: int) -> tuple[dict[Any, Any], int]:
         """Remove and return what belongs to a snapshot, by key, and its bytes in memory, about."""
@@ -82,17 +66,6 @@ class PersistentAggregate(Sink):
     def held_bytes(self) -> int:
         """Bytes in memory of what belongs to no snapshot yet, about."""
         return sum(difference.byteSize() for difference in self.differences.values())
-
-
-def _refuse_equal_numbers(types: set[type]) -> None:
-    """Refuse keys of which Python takes some for one, and a store for several."""
-    numbers = types.intersection((bool, int, float, Fraction))
-    if len(numbers) > 1:
-        names = " and ".join(sorted(each.__name__ for each in numbers))
-        raise NodeError(
-            f"persistentAggregate has keys of types {names}: 1, 1.0 and True are one key in memory, and three in a "
-            "store. Convert them in keyBy"
-        )
 
 
 def joined(earlier: dict[Any, Any], later: dict[Any, Any], monoid: Monoid) -> dict[Any, Any]:
