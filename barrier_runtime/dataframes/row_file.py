@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import sys
+from collections.abc import Callable
+from operator import itemgetter
+from sys import getsizeof
 from typing import IO, Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.values.fitting import DoesNotFit, fit_batch, plain_batch, row_check
-from cutline.snapshot.values.kinds import is_size_fixed, plain_type
+from cutline.snapshot.values.kinds import is_size_fixed, kind_of, plain_type
 
 #: Rows that wait as Python objects, at most. Enough for a cheap conversion.
 WAITING_ROWS_MAX = 1024
@@ -45,8 +47,8 @@ class RowFile:
         #: plain values of rows, in the order of the columns
         self._rows: list[tuple[Any, ...]] = []
         self._row_bytes = 0
-        #: places of the columns whose values take memory as they like
-        self._sized = [place for place, field in enumerate(schema) if not is_size_fixed(field.type)]
+        #: returns about how many bytes the values of a row take, or None where each row takes as many
+        self._size_of = _size_function(schema)
         self._batches: list[pa.RecordBatch] = []
         self._batch_bytes = 0
         self._file = open(path, "xb")  # noqa: SIM115 - closed by `finish` and `abandon`
@@ -66,8 +68,8 @@ class RowFile:
             raise NodeError(f"a row of the sink: {error}") from error
         self._rows.append(plain)
         self.row_count += 1
-        if self._sized:
-            self._row_bytes += sum([_held_bytes(plain[place]) for place in self._sized])
+        if self._size_of is not None:
+            self._row_bytes += self._size_of(plain)
         if len(self._rows) >= WAITING_ROWS_MAX or self._row_bytes >= WAITING_BYTES_MAX:
             self._convert_rows()
 
@@ -174,10 +176,24 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
+def _size_function(schema: pa.Schema) -> Callable[[tuple[Any, ...]], int] | None:
+    """Return a function that sizes plain values of the columns whose values take memory as they like."""
+    places = [place for place, field in enumerate(schema) if not is_size_fixed(field.type)]
+    if not places:
+        return None
+    if any(kind_of(schema.field(place).type) not in ("text", "bytes") for place in places):
+        return lambda row: sum([_held_bytes(row[place]) for place in places])
+    if len(places) == 1:
+        [only] = places
+        return lambda row: getsizeof(row[only])
+    taken = itemgetter(*places)
+    return lambda row: sum(map(getsizeof, taken(row)))
+
+
 def _held_bytes(value: Any) -> int:
     """Return about how many bytes of memory a plain value takes, with the values inside of it."""
     if isinstance(value, list | tuple):
-        return sys.getsizeof(value) + sum(map(_held_bytes, value))
+        return getsizeof(value) + sum(map(_held_bytes, value))
     if isinstance(value, dict):
-        return sys.getsizeof(value) + sum(map(_held_bytes, value.values()))
-    return sys.getsizeof(value)
+        return getsizeof(value) + sum(map(_held_bytes, value.values()))
+    return getsizeof(value)

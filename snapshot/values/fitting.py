@@ -120,9 +120,17 @@ def row_check(schema: pa.Schema) -> Callable[[Any], tuple[Any, ...]]:
     names, count = schema.names, len(schema)
     slots = [_slot(field.type, field.name, nullable=field.nullable) for field in schema]
     are_plain = _written_check(slots)
+    values_in_order = itemgetter(*names) if count > 1 else None
 
     def check(row: Any) -> tuple[Any, ...]:
-        values = row if isinstance(row, tuple) else _values_of([row], names, ", and no tuple of their values")[0]
+        values = None
+        if isinstance(row, tuple):
+            values = row
+        elif type(row) is dict and len(row) == count and values_in_order is not None:
+            with suppress(KeyError):  # found again below
+                values = values_in_order(row)
+        if values is None:
+            values = _values_of([row], names, ", and no tuple of their values")[0]
         if len(values) != count:
             raise DoesNotFit(0, "", unfit(row, f"has {len(values)} values, where the columns are {names}").reason)
         if are_plain(*values):
