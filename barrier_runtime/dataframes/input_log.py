@@ -1,11 +1,12 @@
-"""The input log of one source: the rows of a DataFrame, written once by Spark, read by offset from then on.
+"""The input log of one source: the rows of a DataFrame, written once, read by offset from then on.
 
-Owns the log's files and its manifest. Must not know contexts, nor how readers share the row groups.
+Owns the log's manifest and reads. `barrier_runtime.dataframes.log_writing` writes the files. Must not know contexts,
+nor how readers share the row groups.
 
 ::
 
     <root>/<run>/input/<node>/manifest                     write-once, written last: it makes the log exist
-    <root>/<run>/input/<node>/<name>/part-….parquet        Spark's files; each attempt has its own name
+    <root>/<run>/input/<node>/<name>/part-….parquet        one file a partition of Spark; each attempt has its own name
 
 Replay is exact for any lineage of the DataFrame, because the DataFrame is never computed again. The manifest of a fork
 may name the log of another run.
@@ -14,23 +15,18 @@ may name the log of another run.
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from cutline.snapshot.errors import GraphError, SnapshotCorrupt
 from cutline.snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
 from cutline.snapshot.stored.layout import run_folder
-from cutline.state_backends.disk import Disk
 from cutline.state_backends.filesystem import FileSystemBackend
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 INPUT_LOG_MAGIC = b"CLIL"
 
@@ -40,12 +36,11 @@ BATCH_ROWS_MAX = 8192
 #: Bytes of a batch of several rows, so that wide rows do not make frames that a receiver refuses.
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-#: Bytes that Spark aims at for a row group. A restore reads a row group again from its start, and row groups are
-#: divided among the subtasks. Spark's default of 128 MiB would restore slowly and divide unevenly.
-ROW_GROUP_BYTES = 16 * 1024 * 1024
-
 #: Bytes of a column that are read ahead. Reading ahead would otherwise take the column of a whole row group.
 _READ_BYTES = 256 * 1024
+
+#: Bytes at the end of a Parquet file: the length of the footer, and the magic number.
+_FOOTER_END = 8
 
 _MANIFEST = "manifest"
 
@@ -61,11 +56,13 @@ class LogPlace(NamedTuple):
 
 
 class LogFile(NamedTuple):
-    """A Parquet file of the log: its name, its size in bytes, and the row count of each row group."""
+    """A Parquet file of the log."""
 
     name: str
     size_bytes: int
-    row_counts: tuple[int, ...]
+    row_counts: tuple[int, ...]  #: of each row group
+    #: digest of what says how to read the pages, which have checksums of their own; empty in logs of older versions
+    footer: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,8 @@ class InputLog:
             for batch in self._stored_batches(path, self.files[file], group):
                 skipped = min(max(first_row - end, 0), batch.num_rows)
                 row, end = end + skipped, end + batch.num_rows
-                for piece in _bounded(batch.slice(skipped).cast(self.schema)):
+                rows = pa.RecordBatch.from_arrays(batch.slice(skipped).columns, schema=self.schema)
+                for piece in _bounded(rows):
                     row += piece.num_rows
                     yield row, piece
         except FileNotFoundError as error:
@@ -121,10 +119,9 @@ class InputLog:
         size = os.stat(path).st_size
         if size != written.size_bytes:
             raise SnapshotCorrupt(f"{path} of the input log has {size} bytes instead of {written.size_bytes}")
-        # Spark writes timestamps as INT96, whose nanoseconds would overflow outside of 1677 to 2262.
-        with pq.ParquetFile(
-            path, buffer_size=_READ_BYTES, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
-        ) as parquet:
+        if written.footer and written.footer != footer_digest(path):
+            raise SnapshotCorrupt(f"{path} of the input log has another footer than the file that was written")
+        with pq.ParquetFile(path, buffer_size=_READ_BYTES, page_checksum_verification=True) as parquet:
             yield from parquet.iter_batches(BATCH_ROWS_MAX, row_groups=[group], use_threads=False)
 
 
@@ -162,7 +159,7 @@ def find_log(place: LogPlace) -> InputLog | None:
     name = f"{place}/{_MANIFEST}"
     record: Any = unpack_plain(unseal(INPUT_LOG_MAGIC, data, name), name)
     schema = pa.ipc.read_schema(pa.py_buffer(record["schema"]))
-    files = tuple(LogFile(each, size, tuple(counts)) for each, size, counts in record["files"])
+    files = tuple(LogFile(each, size, tuple(counts), *footer) for each, size, counts, *footer in record["files"])
     return InputLog(place._replace(path=record.get("path", place.path)), record["name"], schema, files)
 
 
@@ -171,74 +168,11 @@ def share_log(origin: LogPlace, place: LogPlace) -> InputLog | None:
     log = find_log(origin)
     if log is None:
         return None
-    _complete(place, log)
+    complete(place, log)
     return find_log(place)
 
 
-def write_log(df: DataFrame, place: LogPlace) -> InputLog:
-    """Let Spark write the rows of `df` once, and complete the log. Return the log that the run uses from now on.
-
-    Blocks until Spark has written. If several drivers write at one time, all return the log that was completed
-    first.
-
-    Raises
-    ------
-    GraphError
-        if a column's type cannot be sent, or the driver does not see Spark's files.
-    Exception
-        of Spark, if Spark cannot compute or write the rows.
-    """
-    schema = arrow_schema_of(df)
-    try:
-        _try_to_complete(df, schema, place)
-    except Exception:  # Spark's exceptions have no common root
-        if find_log(place) is None:
-            raise
-        # Another driver completed its log, and removed the files of this attempt while Spark still wrote them.
-    log = find_log(place)
-    assert log is not None, "a manifest is never deleted"
-    return log
-
-
-def remove_other_attempts(log: InputLog) -> None:
-    """Remove the folders of attempts that did not become `log`.
-
-    Call only after the manifest is written, because before that any attempt may still become the log.
-    """
-    with os.scandir(str(log.place)) as found:
-        others = [entry.path for entry in found if entry.is_dir() and entry.name != log.name]
-    for folder in others:
-        # Spark may still write to the folder and add files during the removal. The next submit removes those files.
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def arrow_schema_of(df: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of the rows of `df`. Instants are in UTC, for any time zone of the session.
-
-    Raises
-    ------
-    GraphError
-        with the name of the type for which Arrow has no counterpart.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        return to_arrow_schema(df.schema, timezone="UTC")
-    except PySparkException as error:
-        raise GraphError(f"a DataFrame with the columns {df.columns} cannot be a source: {error}") from error
-
-
-def _try_to_complete(df: DataFrame, schema: pa.Schema, place: LogPlace) -> None:
-    name = uuid.uuid4().hex
-    folder = f"{place}/{name}"
-    row_count = _write_files(df, folder)
-    log = InputLog(place, name, schema, tuple(_durable_files(folder, row_count)))
-    Disk().sync_folder(str(place))
-    _complete(place, log)
-
-
-def _complete(place: LogPlace, log: InputLog) -> None:
+def complete(place: LogPlace, log: InputLog) -> None:
     """Write the manifest at `place`, unless there is one."""
     record = {"name": log.name, "schema": log.schema.serialize().to_pybytes(), "files": log.files}
     shared = {"path": log.place.path} if log.place != place else {}
@@ -246,43 +180,13 @@ def _complete(place: LogPlace, log: InputLog) -> None:
     FileSystemBackend(place.root).put_if_absent(f"{place.path}/{_MANIFEST}", content)
 
 
-def _write_files(df: DataFrame, folder: str) -> int:
-    """Let Spark write the rows. Return the row count that Spark reports."""
-    from pyspark.sql import Observation
-    from pyspark.sql.functions import count, lit
-
-    written = Observation()
-    writer = df.observe(written, count(lit(1)).alias("rows")).write
-    # The codec is named, because Arrow may not read the session's default codec.
-    options = {"compression": "snappy", "parquet.page.write-checksum.enabled": "true"}
-    writer.options(**options).option("parquet.block.size", ROW_GROUP_BYTES).parquet(f"file://{folder}")
-    return int(written.get["rows"])
-
-
-def _durable_files(folder: str, row_count: int) -> list[LogFile]:
-    """Make Spark's files durable and return their records. Refuse a folder with missing rows."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    files = [_durable_file(folder, name) for name in sorted(names) if name.startswith("part-")]
-    found = sum(sum(file.row_counts) for file in files)
-    if found != row_count:
-        # Each executor wrote to a disk of its own. Without this check, rows would be missing silently.
-        raise GraphError(
-            f"Spark wrote {row_count} rows below {folder}, of which the driver sees {found}: the folder must be one "
-            "that the driver and all executors share. Give DataFrameSource(df, logPath=...) such a folder"
-        )
-    if names:
-        Disk().sync_folder(folder)
-    return files
-
-
-def _durable_file(folder: str, name: str) -> LogFile:
-    path = os.path.join(folder, name)
-    metadata = pq.read_metadata(path)
+def footer_digest(path: str) -> bytes:
+    """Return a digest of the footer of a Parquet file. Where its length is damaged, the digest is another one."""
     with open(path, "rb") as file:
-        Disk().sync(file.fileno())
-        size = os.fstat(file.fileno()).st_size
-    row_counts = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-    return LogFile(name, size, row_counts)
+        end = file.seek(-_FOOTER_END, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(max(end - length, 0))
+        return xxhash.xxh3_128(file.read()).digest()
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -14,13 +14,11 @@ import pyarrow as pa
 from cutline.barrier_runtime.dataframes.input_log import (
     InputLog,
     LogPlace,
-    arrow_schema_of,
     find_log,
     place_of,
-    remove_other_attempts,
     share_log,
-    write_log,
 )
+from cutline.barrier_runtime.dataframes.log_writing import arrow_schema_of, remove_other_attempts, write_log
 from cutline.barrier_runtime.dataframes.row_file import empty_file, written_schema
 from cutline.barrier_runtime.dataframes.staging import Staging
 from cutline.barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share

@@ -165,6 +165,60 @@ def test_types_arrive_as_spark_means_them(spark: SparkSession, tmp_path: Path) -
         spark.conf.unset("spark.sql.session.timeZone")
 
 
+#: Settings that change what Spark's Parquet writer writes, or how Spark hands rows to Python.
+_SETTINGS = {
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    "spark.sql.parquet.compression.codec": "lz4raw",
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
+}
+
+
+def test_no_setting_of_the_session_changes_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows are those that the DataFrame gives to Arrow, old dates, microseconds and variants with them."""
+    df = spark.range(0, 40, numPartitions=3).selectExpr(
+        "id",
+        "date_add(DATE'1500-01-01', CAST(id AS INT)) AS `old.date`",
+        "TIMESTAMP'1500-01-01 00:00:00.123456' AS instant",
+        "TIMESTAMP_NTZ'1500-01-01 00:00:00.123456' AS local",
+        """parse_json('{"amount":' || id || ',"k' || id || '":true}') AS v""",
+        "array(named_struct('t', TIMESTAMP'2020-01-01 00:00:00.000001', 's', 'é')) AS nested",
+        "NULL AS nothing",
+    )
+    given = sorted(df.toArrow().to_pylist(), key=lambda row: row["id"])
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        found = Worker(ship(df, tmp_path)).poll()
+    finally:
+        for name in _SETTINGS:
+            spark.conf.unset(name)
+    assert found == given, "in the order of the partitions, too"
+
+
+def test_columns_without_names_of_their_own_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Before Spark writes anything."""
+    for df in (spark.sql("SELECT 1 AS a, 2 AS a"), spark.range(1).drop("id")):
+        with pytest.raises(GraphError, match="at least one column, and each another name"):
+            ship(df, tmp_path)
+    assert not os.listdir(tmp_path)
+
+
+def test_files_of_tasks_that_failed_are_removed(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark tries again leaves nothing behind, and is not read."""
+    shipped = ship(spark.range(3), tmp_path)
+    log = find_log(place_of(str(tmp_path), "run", "rows"))
+    assert log is not None
+    folder = Path(str(log.place), log.name)
+    shutil.copy(folder / log.files[0].name, folder / "part-of-a-task-that-was-killed.parquet")
+    assert len(Worker(shipped).poll()) == 3
+    ship(spark.range(3), tmp_path)
+    assert sorted(os.listdir(folder)) == sorted(file.name for file in log.files)
+
+
 def test_an_empty_dataframe_ends_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """No rows are no error."""
     assert Worker(ship(spark.createDataFrame([], "id LONG"), tmp_path)).poll() == []

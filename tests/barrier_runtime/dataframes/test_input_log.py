@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutline.barrier_runtime.dataframes import input_log
+from cutline.barrier_runtime.dataframes import log_writing
 from cutline.barrier_runtime.dataframes.input_log import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,
@@ -131,12 +131,12 @@ def test_rows_that_the_driver_cannot_see_are_missed(tmp_path: Path) -> None:
     """Executors that wrote to disks of their own are noticed: some rows, or all, are not where the driver looks."""
     log, _ = make_log(str(tmp_path), [[10], [10]])
     folder = f"{log.place}/{log.name}"
-    assert input_log._durable_files(folder, 20) == list(log.files)
+    log_writing._keep_files(log.files, folder)
     os.unlink(f"{folder}/part-00001.parquet")
     with pytest.raises(GraphError, match=r"wrote 20 rows .* the driver sees 10.*logPath"):
-        input_log._durable_files(folder, 20)
+        log_writing._keep_files(log.files, folder)
     with pytest.raises(GraphError, match="sees 0"):
-        input_log._durable_files(f"{folder}-elsewhere", 20)
+        log_writing._keep_files(log.files, f"{folder}-elsewhere")
 
 
 @pytest.mark.parametrize("root", ["relative/path", "s3://bucket/prefix", "hdfs://host/path"])

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructType
 
-from cutline.barrier_runtime.dataframes import input_log, nodes
-from cutline.barrier_runtime.dataframes.input_log import InputLog, LogPlace, arrow_schema_of, find_log, place_of
+from cutline.barrier_runtime.dataframes import nodes
+from cutline.barrier_runtime.dataframes.input_log import InputLog, LogPlace, complete, find_log, place_of
+from cutline.barrier_runtime.dataframes.log_writing import arrow_schema_of
 from cutline.barrier_runtime.dataframes.nodes import DataFrameSource
 from cutline.barrier_runtime.dataframes.unread import PARTITIONS, share
 from cutline.snapshot.coordinator.partition_assignment import assign_afresh
@@ -44,7 +45,7 @@ def test_a_log_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def write(df: DataFrame, place: LogPlace) -> InputLog:
         log = InputLog(place, "log", arrow_schema_of(df), ())
-        input_log._complete(place, log)
+        complete(place, log)
         written.append(place)
         return log
 
@@ -79,7 +80,7 @@ def read(root: Path, index: int, parallelism: int, state: Any = None) -> list[in
 def test_a_state_goes_on_in_its_own_share(tmp_path: Path, index: int) -> None:
     """With the rows behind its offsets. A state without the offset of a partition is refused."""
     log, groups = make_log(str(tmp_path), [[10, 5], [10, 7, 3]])
-    input_log._complete(log.place, log)
+    complete(log.place, log)
     rows = [row for place in sorted(groups)[index::2] for row in groups[place]]
     assert read(tmp_path, index, 2) == rows
     names = assign_afresh(PARTITIONS, 2)[index]

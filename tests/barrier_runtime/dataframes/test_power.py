@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from cutline import FileSystemBackend
-from cutline.barrier_runtime.dataframes import input_log
-from cutline.barrier_runtime.dataframes.input_log import find_log, place_of
+from cutline.barrier_runtime.dataframes import log_writing
+from cutline.barrier_runtime.dataframes.input_log import LogFile, find_log, place_of
+from cutline.barrier_runtime.dataframes.log_writing import write_partition
 from cutline.barrier_runtime.dataframes.nodes import ParquetSink
 from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
@@ -92,14 +93,12 @@ def _log_loses(power: Power, folder: Path, monkeypatch: pytest.MonkeyPatch) -> b
     root = folder / f"{next(_names)}"
     root.mkdir()
 
-    def write_files(df: object, path: str) -> int:
-        os.makedirs(path)
-        for number in range(2):
-            pq.write_table(pa.table({"id": _ROWS[50 * number :][:50]}), f"{path}/part-{number:05}.parquet")
-        return len(_ROWS)
+    def write_files(df: object, schema: pa.Schema, path: str) -> tuple[LogFile, ...]:
+        parts = (pa.record_batch([_ROWS[50 * number :][:50]], schema) for number in range(2))
+        return tuple(file for part in parts for file in write_partition([part], schema, path))
 
-    monkeypatch.setattr(input_log, "_write_files", write_files)
-    input_log._try_to_complete(None, _SCHEMA, place_of(str(root), "run", "node"))  # type: ignore[arg-type]
+    monkeypatch.setattr(log_writing, "_write_files", write_files)
+    log_writing._try_to_complete(None, _SCHEMA, place_of(str(root), "run", "node"))  # type: ignore[arg-type]
     early, late = (folder / f"{next(_names)}" for _ in range(2))
     found = [_logged(survived) for survived in (power.survivors_early(root, early), power.survivors(root, late))]
     return found != [_ROWS, _ROWS]
@@ -118,7 +117,7 @@ def _logged(root: Path) -> list[int] | None:
 
 #: Functions of the sink and of the log that sync.
 _SINK_SYNCS = ["finish", "prepare", "publish", "_enter_folder"]
-_LOG_SYNCS = ["_durable_file", "_durable_files", "_try_to_complete"]
+_LOG_SYNCS = ["finish", "_keep_files", "_try_to_complete"]
 
 
 def test_prepared_and_committed_rows_survive_the_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

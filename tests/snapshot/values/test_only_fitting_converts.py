@@ -55,7 +55,7 @@ _ALLOWED = {
     },
     "snapshot/operators/aggregate.py": {"snapshotState": "no rows"},
     "snapshot/operators/groups.py": {"result": "columns, as they are", "_kept": "totals of values of this type"},
-    "barrier_runtime/dataframes/input_log.py": {"read": "rows that Spark wrote with these types"},
+    "barrier_runtime/dataframes/log_writing.py": {"records": "names and sizes of files"},
     "barrier_runtime/dataframes/snapshot_rows.py": {
         "read": "columns of a snapshot, made here",
         "_keyed_columns": "encoded keys and values",
