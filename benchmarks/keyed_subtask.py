@@ -142,7 +142,7 @@ class StoredSubtask:
         self._woken = threading.Event()
         self._store = RunStore(FileSystemBackend(folder), _RUN)
         compiled = build(_graph(node), "unaligned")
-        self._storage = Storage(self._store, self._woken.set, tier, compiled.key_of, codec=Codec())
+        self._storage = Storage(self._store, self._woken.set, tier, compiled, codec=Codec())
         self._incarnation = 1 if record is None else record.incarnation + 1
         self._snapshot_id = 0 if record is None else record.state.snapshot_id
         self._cut_at = 0.0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cutline.barrier_runtime.driver.runtime import BarrierRuntime
     from cutline.barrier_runtime.driver.snapshot_editor import SnapshotEditor
     from cutline.barrier_runtime.page.settings import Page
+    from cutline.snapshot.channel.undecodable import Undecodable
     from cutline.snapshot.coordinator.restart_policy import RestartPolicy
     from cutline.snapshot.errors import (
         ChannelError,
@@ -130,6 +131,7 @@ __all__ = [
     "Sum",
     "Theta",
     "TopK",
+    "Undecodable",
     "ValueState",
     "keyGroup",
 ]
@@ -204,6 +206,7 @@ _HOMES = {
     "Sum": "snapshot.operators.monoids",
     "Theta": "snapshot.operators.sketches",
     "TopK": "snapshot.operators.monoids",
+    "Undecodable": "snapshot.channel.undecodable",
     "ValueState": "snapshot.state",
     "keyGroup": "snapshot.key_groups",
 }

@@ -216,6 +216,10 @@ class Node:
     #: differently, and define `migrateState` or `migrateKeyedState` for snapshots of lower versions.
     stateVersion: int = 1
 
+    #: Version of the messages that the node takes: a whole number from 1. Raise it when `onMessage`, `onMessages` or
+    #: `onBatch` read messages differently, and define `migrateMessage` for messages in flight of lower versions.
+    messageVersion: int = 1
+
     #: Whether the node does the same again when it gets the same messages, batches, timers, ``context.now`` and
     #: ``context.random``. Modes that replay input need it, and check it at each replay.
     deterministic: bool = False
@@ -325,6 +329,21 @@ class Node:
             `stateVersion` of the node in the snapshot.
         """
 
+    def migrateMessage(self, message: Any, fromVersion: int) -> Any:
+        """Return a message in flight as this version of the node takes it. Called before every other hook.
+
+        Called once for each message of an older snapshot, on an instance of its own, so the result depends on the
+        message alone. A row of a batch is a dict, and becomes a row of the edge's schema. After a hash edge the message
+        keeps a key of its subtask, unless the parallelism changes.
+
+        Parameters
+        ----------
+        message : object
+            The message in the snapshot.
+        fromVersion : int
+            `messageVersion` of the node in the snapshot.
+        """
+
     def onPublished(self, snapshotId: int) -> None:
         """Act on a published snapshot, for example acknowledge a queue. At least once, ascending, may skip ids."""
 
@@ -390,8 +409,8 @@ class Sink(Node):
         """
 
 
-#: Hooks that read states of an older `Node.stateVersion`.
-MIGRATIONS: Final = ("migrateState", "migrateKeyedState")
+#: Hooks that read states of an older `Node.stateVersion`, and messages of an older `Node.messageVersion`.
+MIGRATIONS: Final = ("migrateState", "migrateKeyedState", "migrateMessage")
 
 _BASES = (Node, Source, Sink, object)
 

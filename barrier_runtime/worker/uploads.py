@@ -13,11 +13,12 @@ from cutline.barrier_runtime.worker.totals import AggregateOf, TotalsThreads
 from cutline.snapshot.channel.kept_memory import KeptMemory
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator.control import Deploy
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.run_store import RunStore
 from cutline.snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, Performed
 from cutline.snapshot.worker.ledger import AnyTask, Lane
 from cutline.snapshot.worker.performer import Performer
-from cutline.snapshot.worker.restored_parts import KeyOf, read_parts
+from cutline.snapshot.worker.restored_parts import read_parts
 from cutline.snapshot.worker.storage_tasks import StorageWork
 from cutline.snapshot.worker.upload_batcher import PendingUpload
 from cutline.state_backends.keyed_state import HeapState, RocksDBState
@@ -46,7 +47,7 @@ class Storage:
         Of keyed rows, and of messages that a restore divides anew.
     keyed_state : HeapState or RocksDBState
         Says where encoded rows wait, and whether keyed rows are read before the restore, as `read_parts` says.
-    key_of : callable
+    compiled : CompiledGraph
         See `read_parts`.
     aggregate_of : callable
         See `TotalsThreads`.
@@ -57,7 +58,7 @@ class Storage:
         store: RunStore,
         wake: Callable[[], None],
         keyed_state: HeapState | RocksDBState,
-        key_of: KeyOf,
+        compiled: CompiledGraph,
         versions: LocalVersions | None = None,
         aggregate_of: AggregateOf = lambda _: None,
         *,
@@ -67,7 +68,7 @@ class Storage:
         self.memory = KeptMemory()
         self._store = store
         self._wake = wake
-        self._key_of = key_of
+        self._compiled = compiled
         #: the stores of aggregates
         self.totals = TotalsThreads(store.run, aggregate_of, self._finish)
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
@@ -153,7 +154,7 @@ class Storage:
     def _read(self, deploy: Deploy) -> None:
         try:
             parts = read_parts(
-                deploy, self._store.read_part, self._key_of, self._codec,
+                deploy, self._store.read_part, self._compiled, self._codec,
                 reads_rows=self._keyed_state.fits_memory,
             )  # fmt: skip
             self.totals.open(deploy)

@@ -112,7 +112,7 @@ class Worker:
             store,
             self._reactor.wake,
             launch.keyed_state,
-            self._compiled.key_of,
+            self._compiled,
             versions,
             partial(aggregate_of, compiled=self._compiled),
             codec=Codec(safe=launch.safe, names=self._compiled.program_names()),

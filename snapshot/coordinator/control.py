@@ -275,6 +275,8 @@ class RestoredSubtask:
     waves: tuple[tuple[ChannelId, Waves], ...] = ()
     #: `Node.stateVersion` of the node in the snapshot
     state_version: int = 1
+    #: `Node.messageVersion` of the node in the snapshot, where messages in flight are to be migrated; None: nowhere
+    message_version: int | None = None
     #: (name in the snapshot, name now) of all renamed nodes: handles and state parts hold the names in the snapshot
     renames: tuple[tuple[str, str], ...] = ()
     #: whether the first snapshot lists only new parts, because the graph no longer has the name of some restored parts

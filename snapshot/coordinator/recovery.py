@@ -316,6 +316,7 @@ class _Plan:
         for node in self._topology.nodes:
             if self._stored.has_node(node.name):
                 self._refuse_version(self._stored.node(node.name), node)
+                self._refuse_messages(self._stored.node(node.name), node)
             if self._is_rescaled(node.name):
                 refuse_whole_state(self._where, node.name, self._by_node[node.name], node.parallelism)
                 self._refuse_versions(node.name, "cannot be divided among another number of subtasks")
@@ -335,6 +336,28 @@ class _Plan:
             return
         if any(record.status.own_state is not None for record in self._by_node[now.name]):
             raise RestoreRefused(unmigrated_text(what, *versions, "migrateState"))
+
+    def _older_messages(self, node: str) -> int | None:
+        """Return `messageVersion` of a node in the snapshot if it is an older one."""
+        before = self._stored.node(node).message_version
+        return None if before == self._topology.node(node).message_version else before
+
+    def _refuse_messages(self, before: NodeSpec, now: NodeSpec) -> None:
+        """Refuse messages of a newer version, and logs whose messages would be others.
+
+        A worker refuses messages without a hook for them, because it sees whether there are any.
+        """
+        what, versions = f"{self._where}: node {now.name!r}", (before.message_version, now.message_version)
+        if before.message_version > now.message_version:
+            raise RestoreRefused(newer_text(what, *versions, kind="message"))
+        if before.message_version == now.message_version:
+            return
+        if self._replays or self._stored.row.keeps_channels:
+            raise RestoreRefused(
+                f"{what} has messages of version {before.message_version} in logs that are repeated, and its "
+                f"messageVersion is {now.message_version}: take a snapshot on request (takeSnapshot) or stop the run "
+                "with one, in a mode whose snapshots have all state, and submit the new class then"
+            )
 
     def _refuse_versions(self, node: str, why: str) -> None:
         """Refuse keyed state that is on local disks only."""
@@ -387,6 +410,7 @@ class _Plan:
         return replace(
             restored,
             state_version=self._stored.node(subtask.node).state_version,
+            message_version=self._older_messages(subtask.node),
             renames=tuple(self._names.items()),
             needs_base=any(handle.subtask.node not in names for handle in listed),
         )

@@ -44,6 +44,8 @@ class NodeLine:
     parallelism: int | None  #: number of subtasks now; None for a removed node
     version_before: int | None  #: `stateVersion` in the snapshot; None for a new node
     version: int | None  #: `stateVersion` now; None for a removed node
+    message_version_before: int | None  #: `messageVersion` in the snapshot; None for a new node
+    message_version: int | None  #: `messageVersion` now; None for a removed node
     state_bytes: int  #: stored bytes of all state but rows of keyed state
     row_bytes: int  #: stored bytes of keyed state, with older values of rows that changed
     rows: int  #: stored rows in these bytes
@@ -55,16 +57,16 @@ class NodeLine:
             _WORDS.get(self.change, ""),
             f"parallelism {_both(self.parallelism_before, self.parallelism)}",
             f"formerly {self.formerly}" if self.formerly else "",
-            f"version {self.version_before} -> {self.version}" if self._has_other_version else "",
+            self._change_of("version", self.version_before, self.version),
+            self._change_of("messages of version", self.message_version_before, self.message_version),
             f"state of {self.state_bytes:,} bytes" if self.state_bytes else "",
             f"keyed state of {_amount(self.rows, self.row_bytes)}" if self.row_bytes else "",
             f"{_amount(self.moved_rows, self.moved_bytes)} move to other subtasks" if self.moved_bytes else "",
         ]
         return f"{self.change} node {self.name}: {', '.join(filter(None, facts))}"
 
-    @property
-    def _has_other_version(self) -> bool:
-        return self.change is Change.SAME and self.version_before != self.version
+    def _change_of(self, what: str, before: int | None, now: int | None) -> str:
+        return f"{what} {before} -> {now}" if self.change is Change.SAME and before != now else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,8 @@ def _node_line(
         parallelism=None if now is None else now.parallelism,
         version_before=None if before is None else before.state_version,
         version=None if now is None else now.state_version,
+        message_version_before=None if before is None else before.message_version,
+        message_version=None if now is None else now.message_version,
         state_bytes=sum(handle.size for handle in handles),
         row_bytes=sum(size for _, size in counts),
         rows=sum(rows for rows, _ in counts),

@@ -10,22 +10,28 @@ and p' = S' - R at both ends. So both ends go on with numbers that fit, and no n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from cutline.snapshot.channel.frame import Frame
-from cutline.snapshot.channel.partitioning import key_group
-from cutline.snapshot.editing.compacted_input import compacted_logs
-from cutline.snapshot.editing.messages import (
+from cutline.snapshot.channel.edited_frames import (
     EditedFrames,
+    InFlight,
+    Meant,
     Replacement,
     Where,
+    by_content,
+    by_number,
     dropped,
+    listed,
     renumbered,
     renumbered_waves,
     replaced,
 )
+from cutline.snapshot.channel.frame import Frame
+from cutline.snapshot.channel.partitioning import key_group
+from cutline.snapshot.channel.undecodable import Undecodable
+from cutline.snapshot.editing.compacted_input import compacted_logs
 from cutline.snapshot.editing.rows import RowEdits, find_state
 from cutline.snapshot.errors import GraphError
 from cutline.snapshot.ids import ChannelId, Subtask
@@ -85,65 +91,133 @@ class MendedSnapshot:
 
     # ---------------------------------------------------------------- messages
 
-    def dropMessages(self, edge: Edge, where: Where) -> Self:
-        """Drop the messages in flight on an edge for which `where` is true. The end of a stream stays.
+    def messages(self, edge: Edge) -> list[InFlight]:
+        """Return the messages in flight on an edge, in order for each channel, as the edits before left them.
 
         Parameters
         ----------
         edge : tuple
             (source, target): names of nodes, or `Subtask`s, which name one channel of the edge.
-        where : callable
-            Takes a message; a row of a batch is a dict.
+
+        Returns
+        -------
+        list of InFlight
+            (channel, number, message); a row of a batch is a dict. A message that cannot be decoded here is an
+            `Undecodable`.
 
         Raises
         ------
         GraphError
-            if there is no such edge, or `where` is true for no message.
-        RestoreRefused
-            if a message cannot be decoded here.
+            if there is no such edge.
         """
-        return self._edit(edge, "dropped", where, None)
+        return [
+            each for channel in self._between(edge)
+            for each in listed(channel, self._left(channel).frames, self.snapshot.codec)
+        ]  # fmt: skip
 
-    def replaceMessages(self, edge: Edge, where: Where, replacement: Replacement) -> Self:
-        """Put `replacement(message)` in the place of each message in flight for which `where` is true.
+    def dropMessages(self, edge: Edge, where: Where | None = None, *, numbers: Collection[int] | None = None) -> Self:
+        """Drop messages in flight on an edge: those for which `where` is true, or those of `numbers`.
 
-        A new message stays on the channel of the old one. So after a hash edge it has a key of the same subtask.
+        The end of a stream stays.
+
+        Parameters
+        ----------
+        edge : tuple
+            (source, target): names of nodes, or `Subtask`s, which name one channel of the edge.
+        where : callable, optional
+            Takes a message; a row of a batch is a dict. A message that cannot be decoded here is not passed to it.
+        numbers : collection of int, optional
+            Numbers as `messages` lists them, of a channel that two `Subtask`s name. Messages are not decoded.
 
         Raises
         ------
-        GraphError, RestoreRefused
-            as `dropMessages`, or if a new message cannot be stored.
+        GraphError
+            if there is no such edge, `where` is true for no message, a number is not in flight, or not exactly one of
+            `where` and `numbers` is given.
         """
-        return self._edit(edge, "replaced", where, replacement)
+        return self._edit(edge, "dropped", where, numbers, None)
 
-    def _edit(self, edge: Edge, verb: str, where: Where, replacement: Replacement | None) -> Self:
-        source, target = _pair(edge)
+    def replaceMessages(
+        self,
+        edge: Edge,
+        where: Where | None = None,
+        replacement: Replacement | None = None,
+        *,
+        numbers: Collection[int] | None = None,
+    ) -> Self:
+        """Put `replacement(message)` in the place of messages in flight, chosen as by `dropMessages`.
+
+        A new message stays on the channel of the old one. So after a hash edge it has a key of the same subtask. By
+        number, `replacement` may get an `Undecodable`.
+
+        Raises
+        ------
+        GraphError
+            as `dropMessages`, or if there is no `replacement`, or a new message cannot be stored.
+        """
+        if replacement is None:
+            raise GraphError("replaceMessages takes `replacement`, a function from a message to another")
+        return self._edit(edge, "replaced", where, numbers, replacement)
+
+    def _edit(
+        self,
+        edge: Edge,
+        verb: str,
+        where: Where | None,
+        numbers: Collection[int] | None,
+        replacement: Replacement | None,
+    ) -> Self:
+        channels = self._between(edge)
+        meant = self._meant(channels, where, numbers)
         total = count = 0
         edited: dict[ChannelId, _Left] = {}
-        for channel in self.snapshot.channels_between(source, target):
-            left = self._channels.get(channel) or _left(self.snapshot, channel)
-            found = self._edited(channel, left.frames, where, replacement)
+        for channel in channels:
+            left = self._left(channel)
+            found = self._edited(left.frames, meant, replacement)
             total += left.sent - left.processed
             count += found.message_count
             if found.message_count:
                 edited[channel] = left.after(found)
+        what = f"{edge[0]}->{edge[1]}"
         if not count:
             raise GraphError(
-                f"{self.snapshot}: {source}->{target}: `where` is true for none of {total:,} messages in flight"
+                f"{self.snapshot}: {what}: `where` is true for none of {total:,} messages in flight"
+                f"{self._undecodable_text(edge)}"
             )
         self._channels |= edited
-        self.edits.append(f"{verb} {count:,} of {total:,} messages in flight on {source}->{target}")
+        self.edits.append(f"{verb} {count:,} of {total:,} messages in flight on {what}")
         return self
 
-    def _edited(
-        self, channel: ChannelId, frames: list[Frame], where: Where, replacement: Replacement | None
-    ) -> EditedFrames:
-        def decode(frame: Frame) -> Any:
-            return self.snapshot.messages_of(channel, frame)
+    def _between(self, edge: Edge) -> list[ChannelId]:
+        return self.snapshot.channels_between(*_pair(edge))
 
-        if replacement is None:
-            return dropped(frames, where, decode)
-        return replaced(frames, where, replacement, decode, self.snapshot.codec)
+    def _left(self, channel: ChannelId) -> _Left:
+        return self._channels.get(channel) or _left(self.snapshot, channel)
+
+    def _meant(self, channels: Sequence[ChannelId], where: Where | None, numbers: Collection[int] | None) -> Meant:
+        """Return what `where` or `numbers` mean. Refuse both, neither, and numbers that are not in flight."""
+        if where is not None and numbers is None:
+            return by_content(where)
+        if where is not None or not numbers:
+            raise GraphError("give either `where`, or `numbers` that are not empty")
+        if len(channels) != 1:
+            raise GraphError(
+                f"numbers count on one channel, and there are {len(channels)}: name it by two subtasks, as "
+                f"({channels[0].source!r}, {channels[0].target!r})"
+            )
+        frames = self._left(channels[0]).frames
+        there = {number for frame in frames if not frame.is_control for number in range(frame.first, frame.last + 1)}
+        if missing := sorted(set(numbers) - there):
+            raise GraphError(f"{self.snapshot}: {channels[0]}: no messages {missing} are in flight")
+        return by_number(set(numbers))
+
+    def _undecodable_text(self, edge: Edge) -> str:
+        count = sum(isinstance(each.message, Undecodable) for each in self.messages(edge))
+        return f"; {count:,} cannot be decoded here: `messages` has their numbers" if count else ""
+
+    def _edited(self, frames: list[Frame], meant: Meant, replacement: Replacement | None) -> EditedFrames:
+        codec = self.snapshot.codec
+        return dropped(frames, meant, codec) if replacement is None else replaced(frames, meant, replacement, codec)
 
     # ---------------------------------------------------------------- rows
 

@@ -37,8 +37,8 @@ class Reference(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Module and qualified name."""
-        return f"{self.module}.{self.qualname}"
+        """Module and qualified name. An old pickle with code does not say the module."""
+        return f"{self.module}.{self.qualname}" if self.module else self.qualname
 
 
 @lru_cache(_KEPT)

@@ -71,6 +71,10 @@ class CompiledGraph:
         """Return the key of an edge, or None without a key."""
         return self.edges[source, target].key
 
+    def has_dead_letters(self, source: str, target: str) -> bool:
+        """Return whether messages of an edge that fail go to another node."""
+        return self.topology.edge(source, target).on_error is not None
+
     @property
     def nodes(self) -> dict[str, bytes]:
         """The pickle of each node: see `GraphCode`."""
@@ -193,6 +197,7 @@ def _topology(
             is_aggregate=keeps_totals(node.node) or None,
             formerly=node.formerly,
             raised_version=node.node.stateVersion if node.node.stateVersion > 1 else None,
+            raised_message_version=node.node.messageVersion if node.node.messageVersion > 1 else None,
             migrations=tuple(hook for hook in MIGRATIONS if defines(node.node, hook)) or None,
         )
         for node in graph.nodes

@@ -67,12 +67,18 @@ class NodeSpec:
     formerly: str | None = None  #: name of the node in older snapshots, from which this node takes over; None: none
     raised_version: int | None = None  #: `Node.stateVersion` of the states that the node writes; None: 1
     migrations: tuple[str, ...] | None = None  #: hooks with which the node reads states of older versions; None: none
+    raised_message_version: int | None = None  #: `Node.messageVersion` of the messages that it takes; None: 1
     is_aggregate: bool | None = None  #: the node keeps totals in a store (PROTOCOL 13); None: not
 
     @property
     def state_version(self) -> int:
         """`Node.stateVersion` of the states that the node writes."""
         return self.raised_version or 1
+
+    @property
+    def message_version(self) -> int:
+        """`Node.messageVersion` of the messages that the node takes."""
+        return self.raised_message_version or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,9 +224,10 @@ def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]
         yield f"is a {type(node).__qualname__}, which is no subclass of Node"
     else:
         yield from hook_problems(node)
-        version: object = node.stateVersion
-        if not _is_whole(version) or node.stateVersion < 1:
-            yield f"stateVersion {version!r} is no whole number from 1"
+        versions: dict[str, object] = {"stateVersion": node.stateVersion, "messageVersion": node.messageVersion}
+        for name, version in versions.items():
+            if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+                yield f"{name} {version!r} is no whole number from 1"
         if has_inputs and not any(defines(node, hook) for hook in (*_LIST_HOOKS, "onBatch")):
             yield "has inputs, but neither onMessage nor onMessages nor onBatch to take them with"
     if not _is_whole(declared.parallelism) or not 1 <= declared.parallelism <= PARALLELISM_MAX:

@@ -130,6 +130,7 @@ NODE: Final = {
     "formerly": "formerly",
     "raised_version": "state_version",
     "migrations": "migrations",
+    "raised_message_version": "message_version",
     "is_aggregate": "is_aggregate",
 }
 

@@ -224,7 +224,8 @@ def _input(
     key_of = None if code.key is None else key_function(code.key)
     on_error = compiled.topology.edge_of(channel).on_error
     edge = next((edge for edge in edges if edge.target == on_error), None)
-    isolation = Isolation(channel, restored.suspects, edge, codec) if restored.suspects.concern(channel) else None
+    is_apart = edge is not None or restored.suspects.concern(channel)
+    isolation = Isolation(channel, restored.suspects, edge, codec) if is_apart else None
     return InputProcessor(
         end, node, context, backpressure, codec,
         key_of=key_of, schema=code.schema, isolation=isolation, observer=observer,

@@ -20,8 +20,10 @@ from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.message_hash import ChannelHash, content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from cutline.snapshot.channel.output_buffer import BackpressureFlag
+from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.plain_keys import PLAIN_KEYS, plain_key
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.undecodable import decoded_messages
 from cutline.snapshot.error_text import describe
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.failed_event import FailedBatch, FailedMessage
@@ -124,6 +126,8 @@ class InputProcessor:
         #: the head frame, its decoded messages, and the number of the first of these, or None; kept because several
         #: slices may share one frame
         self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch, int] | None = None
+        #: the head frame and its messages, where some are handled apart, or None
+        self._apart: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
         #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
         self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
@@ -145,8 +149,9 @@ class InputProcessor:
         self._passed = None
         hook = "onBatch" if takes_batch else "onMessages" if self._takes_lists else "onMessage"
         with calling(hook, self.end.channel.target, self._failed):
-            if self.isolation is not None and self.isolation.concerns(frame):
-                done = self._handle_piece(self.isolation, frame, limit)
+            isolation = self.isolation
+            if isolation is not None and self._is_apart(isolation, frame):
+                done = self._handle_piece(isolation, frame, limit)
             else:
                 messages, first = self._messages(frame)
                 start = self.end.processed + 1 - first
@@ -217,8 +222,10 @@ class InputProcessor:
     def _handle_piece(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
         """Pass messages up to the next suspects, or suspects, or set one message aside (PROTOCOL 6.6)."""
         number = self.end.processed + 1
-        # Decoded anew, because the messages after the piece may not fit the shape that the node takes.
-        messages = messages_of(frame, self._codec)
+        # Not in the shape that the node takes, because messages after the piece may not fit it.
+        if self._apart is None or self._apart[0] is not frame:
+            self._apart = (frame, decoded_messages(frame, self._codec))
+        messages = self._apart[1]
         start = number - frame.first
         is_whole = isinstance(messages, pa.RecordBatch) and self._takes_batches and frame.stamps is None
         stop = frame.count if is_whole else start + limit
@@ -268,7 +275,7 @@ class InputProcessor:
         if first < last:
             return FailedBatch(self.end.channel, first, last)
         frame = next(frame for frame in self.end.frames() if frame.last >= first)
-        messages = messages_of(frame, self._codec)[first - frame.first :]  # anew, as they were before the hook
+        messages = decoded_messages(frame, self._codec)[first - frame.first :]  # anew, as they were before the hook
         return FailedMessage(self.end.channel, first, next(content_hashes(messages[:1], self._codec)))
 
     def _handle_rows(self, batch: pa.RecordBatch) -> int:
@@ -355,6 +362,18 @@ class InputProcessor:
         count = min(limit, frame.last - self.end.processed)
         self.end.advance(count)
         return count
+
+    def _is_apart(self, isolation: Isolation, frame: AnyFrame) -> bool:
+        """Return whether messages of a frame are handled apart: some failed before, or cannot be decoded here."""
+        if isolation.concerns(frame):
+            return True
+        try:
+            self._messages(frame)
+        except NotSerialisable:
+            if not isolation.note_undecodable(frame, self.end.processed):
+                raise
+            return True
+        return False
 
     def _messages(self, frame: AnyFrame) -> tuple[list[Any] | pa.RecordBatch, int]:
         """Return the messages of a frame, and the number of the first. Only messages to be processed are gathered."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from cutline.snapshot.channel.message_hash import content_hashes
 from cutline.snapshot.channel.object_frame import AnyFrame
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.undecodable import Undecodable, decoded_messages
 from cutline.snapshot.errors import NodeError
 from cutline.snapshot.failed_event import DeadLetter, FailedMessage, Suspects
 from cutline.snapshot.ids import ChannelId
@@ -54,11 +55,25 @@ class Isolation:
 
     def concerns(self, frame: AnyFrame) -> bool:
         """Return whether a frame, or a frame after it, has suspects. Frames come in order."""
+        if not (self._messages or self._isolated or self._letters):
+            return False
         first = frame.first
         self._messages = [each for each in self._messages if each.number + _SEARCHED_MAX >= first]
         self._isolated = [each for each in self._isolated if each.last >= first]
         self._letters = [each for each in self._letters if each.number + _SEARCHED_MAX >= first]
         return bool(self._messages or self._isolated or self._letters)
+
+    def note_undecodable(self, frame: AnyFrame, processed: int) -> bool:
+        """Let the messages of a frame be set aside that cannot be decoded here, from the one after `processed` on.
+
+        Return whether there is a dead-letter edge for them.
+        """
+        if self._edge is None:
+            return False
+        for number, message in enumerate(decoded_messages(frame, self._codec), frame.first):
+            if number > processed and isinstance(message, Undecodable):
+                self._letters.append(DeadLetter(self._channel, number, None, message.error))
+        return True
 
     def piece(self, number: int, messages: list[Any] | pa.RecordBatch) -> Piece:
         """Return how many of the messages from `number` on are handled next: at least one."""

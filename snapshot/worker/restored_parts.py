@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from cutline.snapshot.channel.frame import Frame, PayloadKind
-from cutline.snapshot.channel.pickles import NotSerialisable
+from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.rerouting import ChannelEnd, ReroutedCount, reroute
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.channel.stored_references import may_have_references, references_in
+from cutline.snapshot.channel.undecodable import unbound_messages
 from cutline.snapshot.coordinator.control import Deploy, Inheritance, RestoredSubtask
 from cutline.snapshot.errors import RestoreRefused
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
 from cutline.snapshot.keyed.segment import Segment
-from cutline.snapshot.plan.declarations import Key
+from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.keyed_state import StoredSegments
 from cutline.snapshot.stored.own_changes import decode_changes
 from cutline.snapshot.stored.part import Handle, PartKind, decode_frames
 from cutline.snapshot.subtask.inheritance import Donor, Donors
 from cutline.snapshot.subtask.restored import Restored, RestoredChannels
+from cutline.snapshot.worker.message_migration import migration_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,20 @@ class RestoredParts:
         )
 
 
-#: Returns the key of an edge, by the names of its nodes.
-KeyOf = Callable[[str, str], Key | None]
+#: What a user can do about messages of classes that are gone.
+_WAYS_OUT: Final = (
+    "Bring the class back, give it the old name (graph.alias), drop or replace the messages by number "
+    "(SnapshotEditor.messages lists them), or give the edge onError="
+)
 
 
 def read_parts(
-    deploy: Deploy, read: Callable[[Handle], memoryview], key_of: KeyOf, codec: Codec, *, reads_rows: bool = True
+    deploy: Deploy,
+    read: Callable[[Handle], memoryview],
+    compiled: CompiledGraph,
+    codec: Codec,
+    *,
+    reads_rows: bool = True,
 ) -> RestoredParts:
     """Read every part that `deploy` names.
 
@@ -72,8 +81,8 @@ def read_parts(
         The whole deployment, assembled from its deploy chunks.
     read : callable
         Returns the checked body of a part. Errors of `read` pass through.
-    key_of : callable
-        Returns the key of an edge of the graph, by the names of its source and its target.
+    compiled : CompiledGraph
+        The graph of the program.
     codec : Codec
         Decodes messages that are put on other channels by their keys.
     reads_rows : bool
@@ -83,12 +92,13 @@ def read_parts(
     Raises
     ------
     RestoreRefused
-        if messages in flight have no place on the channels of the graph.
+        if messages in flight have no place on the channels of the graph, or refer to classes that the program does not
+        have and no dead-letter edge takes them.
     """
     subtasks = deploy.subtasks
     states = {each.subtask: None if each.state is None else read(each.state) for each in subtasks}
     counts: list[ReroutedCount] = []
-    channels = {each.subtask: _channels(each, read, key_of, codec, counts) for each in subtasks}
+    channels = {each.subtask: _channels(each, read, compiled, codec, counts) for each in subtasks}
     stored = {each.subtask: StoredSegments(each.rows, read) for each in subtasks if each.rows and each.version is None}
     rows = {subtask: tuple(segments) if reads_rows else segments for subtask, segments in stored.items()}
     donors = {each.subtask: _donors(each, each.inheritance, read) for each in subtasks if each.inheritance is not None}
@@ -116,18 +126,17 @@ def _donors(restored: RestoredSubtask, inheritance: Inheritance, read: Callable[
 
 def _check_classes(channel: ChannelId, frames: Iterable[Frame], codec: Codec) -> None:
     """Raise RestoreRefused if messages refer to classes or functions that the program does not have."""
-    try:
-        for frame in frames:
-            if not frame.is_control and frame.kind is not PayloadKind.BATCH and may_have_references(frame.payload):
-                codec.require(references_in(frame.payload))
-    except NotSerialisable as error:
-        raise RestoreRefused(f"{channel}: messages in flight cannot be read here: {error}") from error
+    unbound = unbound_messages(frames, codec)
+    if unbound:
+        number, error = unbound[0]
+        more = f"; {len(unbound) - 1:,} messages more cannot be read either" if len(unbound) > 1 else ""
+        raise RestoreRefused(f"{channel}: message {number} in flight cannot be read here: {error}{more}. {_WAYS_OUT}")
 
 
 def _channels(
     restored: RestoredSubtask,
     read: Callable[[Handle], memoryview],
-    key_of: KeyOf,
+    compiled: CompiledGraph,
     codec: Codec,
     counts: list[ReroutedCount],
 ) -> RestoredChannels:
@@ -137,13 +146,18 @@ def _channels(
         assert handle.channel is not None
         channel = renamed_channel(handle.channel, names)
         contents[channel] = (*contents.get(channel, ()), *decode_frames(handle, read(handle)))
-        _check_classes(channel, contents[channel], codec)
     old = {each.channel for edge in restored.reshaped for each in edge.old}
+    for channel, frames_of in contents.items():
+        if not compiled.has_dead_letters(channel.source.node, channel.target.node):
+            _check_classes(channel, frames_of, codec)
+        if restored.message_version is not None:
+            migration = migration_of(compiled, channel, restored.message_version, is_kept=channel not in old)
+            contents[channel] = frames_of if migration is None else migration.frames(frames_of, codec)
     frames = {channel: each for channel, each in contents.items() if channel not in old}
     processed, waves = dict(restored.processed), dict(restored.waves)
     is_closed: dict[ChannelId, bool] = {}
     for edge in restored.reshaped:
-        found = reroute(edge, contents, key_of(edge.source, edge.target), codec)
+        found = reroute(edge, contents, compiled.key_of(edge.source, edge.target), codec)
         frames.update(found.frames)
         processed.update(found.processed)
         waves.update(found.waves)

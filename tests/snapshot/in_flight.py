@@ -153,6 +153,8 @@ def body_of(handle: Handle) -> memoryview:
     return decode_part(handle, handle.inline or b"")
 
 
-def restored(plan: Sequence[RestoredSubtask], key: Key | None) -> RestoredParts:
+def restored(plan: Sequence[RestoredSubtask], topology: Topology, key: Key | None) -> RestoredParts:
     """What the workers read of a plan."""
-    return read_parts(Deploy(sample.INCARNATION + 1, tuple(plan), False), body_of, lambda *_: key, CODEC)
+    return read_parts(
+        Deploy(sample.INCARNATION + 1, tuple(plan), False), body_of, sample.compiled(topology, key), CODEC
+    )

@@ -13,6 +13,9 @@ from cutline.snapshot.channel.frame import Buffer, Frame, PayloadKind
 from cutline.snapshot.channel.frame_codec import frame_of_batch, frame_of_pieces
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.ids import ChannelId, Subtask
+from cutline.snapshot.naming.program_names import Aliases
+from cutline.snapshot.plan.compiled_graph import CompiledGraph, EdgeCode, GraphCode
+from cutline.snapshot.plan.declarations import Key
 from cutline.snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from cutline.snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
 from cutline.snapshot.stored.contribution import Contribution, SnapshotTimings, parts_of, record_of
@@ -39,6 +42,12 @@ TOPOLOGY = Topology(
     ),
     (Component(("P", "Q"), True),),
 )
+
+
+def compiled(topology: Topology = TOPOLOGY, key: Key | None = None) -> CompiledGraph:
+    """A graph without nodes of the user, whose edges all have one key, or none."""
+    code = {(edge.source, edge.target): EdgeCode(key, None, ()) for edge in topology.edges}
+    return CompiledGraph(topology, GraphCode({}, b"", b"", Aliases({}, {})), code, {})
 
 
 def values(first: int, *messages: object) -> Frame:

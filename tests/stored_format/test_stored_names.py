@@ -66,7 +66,7 @@ OPTIONAL = {
     "NODE_STATE": ["log_run"],
     "TOPOLOGY": ["mode"],
     "HANDLE": ["groups", "rows"],
-    "NODE": ["acts_on_end", "formerly", "state_version", "migrations", "is_aggregate"],
+    "NODE": ["acts_on_end", "formerly", "state_version", "migrations", "message_version", "is_aggregate"],
 }
 
 #: {record: optional names that no fixture has}
@@ -76,7 +76,7 @@ ABSENT = {
     "SUBTASK_RECORD": ["waves", "steps", "base", "version"],
     "NODE_STATE": ["log_run"],
     "TOPOLOGY": ["mode"],
-    "NODE": ["formerly", "state_version", "migrations", "is_aggregate"],
+    "NODE": ["formerly", "state_version", "migrations", "message_version", "is_aggregate"],
 }
 
 

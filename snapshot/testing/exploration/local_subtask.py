@@ -95,7 +95,7 @@ class LocalSubtask:
         deploy = control.Deploy(origin.incarnation, (origin.start,), False)
         self._send(control.Welcome(1, 1))
         self._send(deploy)
-        self._pass(PartsRead(read_parts(deploy, _inline, compiled.key_of, codec)))
+        self._pass(PartsRead(read_parts(deploy, _inline, compiled, codec)))
         self._send(control.Connect(origin.incarnation, ()))
         self._pass(PeersConnected(origin.incarnation))
         #: ids of snapshots that were started here

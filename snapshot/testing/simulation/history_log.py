@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from cutline.snapshot.channel.frame import Frame, Marker
-from cutline.snapshot.channel.frame_codec import messages_of
 from cutline.snapshot.channel.serialization import Codec
+from cutline.snapshot.channel.undecodable import decoded_messages
 from cutline.snapshot.ids import ChannelId, Subtask, renamed_channel
 from cutline.snapshot.modes.steps.renumbering import renumbered
 from cutline.snapshot.node import Node
@@ -176,7 +176,7 @@ class HistoryLog:
         self.history.cuts[incarnation, snapshot_id, subtask] = Cut(incarnation, snapshot_id, subtask, self._zero, *at)
 
     def _adopt_frame(self, incarnation: int, channel: ChannelId, frame: Frame) -> None:
-        messages = messages_of(frame, self._codec)
+        messages = decoded_messages(frame, self._codec)
         if isinstance(messages, pa.RecordBatch):
             packed: Sequence[bytes | None] = pack_rows(messages, self._codec)
         else:

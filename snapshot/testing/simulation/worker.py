@@ -443,7 +443,7 @@ class Worker(HostOwner):
 
     def _restore(self, deploy: control.Deploy) -> None:
         try:
-            parts = read_parts(deploy, self._store.read_part, self._world.compiled.key_of, self._world.codec)
+            parts = read_parts(deploy, self._store.read_part, self._world.compiled, self._world.codec)
         except (CutlineError, OSError) as error:
             self.step(events.PartsUnreadable(deploy.incarnation, error))
         else:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from logging import LoggerAdapter
 from typing import Any
 
-from cutline.snapshot.channel.pickles import NotSerialisable
 from cutline.snapshot.channel.serialization import Codec
 from cutline.snapshot.coordinator import control, events
 from cutline.snapshot.coordinator.fence import Fence
 from cutline.snapshot.coordinator.machine import CoordinatorMachine, RunSettings
-from cutline.snapshot.errors import RestoreRefused, SnapshotCorrupt
+from cutline.snapshot.errors import SnapshotCorrupt
 from cutline.snapshot.ids import Subtask
 from cutline.snapshot.plan.compiled_graph import CompiledGraph
 from cutline.snapshot.stored.manifest import Manifest
@@ -266,11 +265,8 @@ class World:
         manifests = [snapshot.manifest for snapshot in self.store.faultless.read_snapshots(self.codec)]
         if forked_from is not None and not manifests:
             manifests.append(self.read_manifest(*forked_from))
-        try:
-            for manifest in manifests:
-                self._adopt(manifest)
-        except NotSerialisable as error:
-            raise RestoreRefused(f"run {self.run!r}: messages in flight cannot be read here: {error}") from error
+        for manifest in manifests:
+            self._adopt(manifest)
 
     def _adopt(self, manifest: Manifest) -> None:
         names = renames(self.history_log.history.topology, topology_of_record(manifest.topology))

@@ -70,7 +70,7 @@ class Host:
         self.store = RunStore(backend, sample.RUN)
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.storage = Storage(
-            self.store, lambda: self._woken.put(None), HeapState(), lambda source, target: None, codec=Codec(safe=safe)
+            self.store, lambda: self._woken.put(None), HeapState(), sample.compiled(), codec=Codec(safe=safe)
         )
         subtasks = tuple(RestoredSubtask(Subtask("S", index), None, (), (), ()) for index in range(subtask_count))
         self.storage.read(Deploy(INCARNATION, subtasks, has_more=False))

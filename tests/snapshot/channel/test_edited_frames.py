@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutline.snapshot.channel.control_frames import StreamEnd, control_frame
+from cutline.snapshot.channel.edited_frames import (
+    by_content,
+    by_number,
+    dropped,
+    renumbered,
+    renumbered_waves,
+    replaced,
+)
 from cutline.snapshot.channel.frame import Frame
 from cutline.snapshot.channel.frame_codec import encoded_messages, messages_of
 from cutline.snapshot.channel.serialization import Codec
-from cutline.snapshot.editing.messages import dropped, renumbered, renumbered_waves, replaced
 from cutline.snapshot.errors import GraphError
 from tests.snapshot import sample
 
@@ -50,7 +57,7 @@ def test_any_messages_are_dropped_and_the_others_stay(places: set[int]) -> None:
     """What is left is what was there without those meant, in order; the end stays, and numbers have no gap."""
     before = listed(FRAMES)
     meant = [before[place] for place in places]
-    edited = dropped(FRAMES, lambda message: message in meant, decode)
+    edited = dropped(FRAMES, by_content(lambda message: message in meant), CODEC)
     assert edited.message_count == len(meant)
     assert listed(edited.frames) == [message for message in before if message not in meant]
     numbered = renumbered(edited.frames, 40)
@@ -70,14 +77,22 @@ def test_any_messages_are_replaced(places: set[int]) -> None:
             return {"x": -message["x"]}
         return ("new", message) if isinstance(message, str) else "new"
 
-    edited = replaced(FRAMES, lambda message: message in meant, new, decode, CODEC)
+    edited = replaced(FRAMES, by_content(lambda message: message in meant), new, CODEC)
     assert edited.message_count == len(meant)
     assert listed(edited.frames) == [new(message) if message in meant else message for message in before]
 
 
+@given(st.sets(st.integers(1, 11)))
+def test_numbers_mean_the_same_messages(numbers: set[int]) -> None:
+    """A number means its message, whatever is in it."""
+    before = listed(FRAMES)
+    left = [message for number, message in enumerate(before, 1) if number not in numbers]
+    assert listed(dropped(FRAMES, by_number(numbers), CODEC).frames) == left
+
+
 def test_frames_without_a_meant_message_are_kept_as_they_are() -> None:
     """Nothing is encoded anew."""
-    assert dropped(FRAMES, lambda _: False, decode).frames == FRAMES
+    assert dropped(FRAMES, by_content(lambda _: False), CODEC).frames == FRAMES
 
 
 def test_each_message_has_bytes_of_its_own() -> None:
@@ -97,13 +112,13 @@ def test_each_message_has_bytes_of_its_own() -> None:
 def test_a_row_that_does_not_fit_its_batch_is_refused(new: Any, text: str) -> None:
     """Columns are never lost or invented."""
     with pytest.raises(GraphError, match=text):
-        replaced(FRAMES, lambda message: message == {"x": 10}, lambda _: new, decode, CODEC)
+        replaced(FRAMES, by_content(lambda message: message == {"x": 10}), lambda _: new, CODEC)
 
 
 def test_a_message_that_cannot_be_stored_is_refused() -> None:
     """The text shows the message."""
     with pytest.raises(GraphError, match="cannot be stored"):
-        replaced(FRAMES, lambda message: message == "one", lambda _: memoryview(b""), decode, CODEC)
+        replaced(FRAMES, by_content(lambda message: message == "one"), lambda _: memoryview(b""), CODEC)
 
 
 @given(

@@ -107,7 +107,7 @@ def test_waves_are_put_back_by_a_plain_restore() -> None:
     flights = {(1, 0): Flight(4, [(1, "a"), (2, "b")], waves=((5, 1), (6, 2)))}
     plan = plan_restore(KEYED, in_flight.snapshot_of(KEYED, flights), (), {})
     assert [each.waves for each in plan] == [(), (), ((in_flight.channel(1, 0), ((5, 1), (6, 2))),), ()]
-    parts = in_flight.restored(plan, None)
+    parts = in_flight.restored(plan, KEYED, None)
     assert parts.channels[Subtask("B")].waves == {in_flight.channel(1, 0): ((5, 1), (6, 2))}
 
 

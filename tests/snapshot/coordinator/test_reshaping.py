@@ -377,7 +377,7 @@ def test_each_message_has_one_place_and_channels_are_in_a_legal_state(seen: Coun
     manifest = snapshot_of(world.before, world.flights, world.statuses)
     try:
         plan = plan_restore(world.now, manifest, ("changedGraph",), {})
-        parts = restored(plan, first)
+        parts = restored(plan, world.now, first)
     except RestoreRefused as refusal:
         if not re.search(r"edge A->B|A\[\d\]->B\[\d\]", str(refusal)):
             raise

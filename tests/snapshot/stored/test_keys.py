@@ -31,7 +31,7 @@ NAMES = {
     "TOPOLOGY": "name nodes edges components key_groups mode",
     "NODE": (
         "name parallelism component is_source is_sink guarantee class_name acts_on_end formerly state_version "
-        "migrations is_aggregate"
+        "migrations message_version is_aggregate"
     ),
     "EDGE": "source target partitioning alignment in_cycle reason key on_error",
     "ALIGNMENT": "aligned timeout",

@@ -114,7 +114,7 @@ class Channels:
         if self.chance.randrange(3):
             self.topology = edge(self.chance.randrange(1, 4), self.chance.randrange(1, 4))
         plan = recovery.plan_restore(self.topology, manifest, (), {})
-        parts = restored(plan, first)
+        parts = restored(plan, self.topology, first)
         problems = reshaping.rerouting_problems(self.topology, manifest, parts.rerouted)
         if problems:
             raise CheckFailed("certificate", "; ".join(problems))

@@ -19,7 +19,7 @@ def test_changes_that_cannot_be_read_are_named() -> None:
     handle = Handle(PartKind.OWN, "r", 1, 1, subtask, None, 1, 1, 1, b"", "a-file", None)
     deploy = Deploy(2, (RestoredSubtask(subtask, None, (), (), (), own=(handle,)),), has_more=False)
     with pytest.raises(SnapshotCorrupt) as caught:
-        read_parts(deploy, lambda _: memoryview(b"x"), lambda *_: None, Codec())
+        read_parts(deploy, lambda _: memoryview(b"x"), sample.compiled(), Codec())
     assert str(caught.value).startswith(f"{handle.name}: its table of changes cannot be read")
 
 
@@ -28,4 +28,4 @@ def test_an_unknown_control_frame_is_refused_by_name() -> None:
     handle = sample.sent_part(*sample.UNKNOWN_STATEMENT).inline()
     deploy = Deploy(2, (RestoredSubtask(sample.Q, None, (), (), (handle,)),), has_more=False)
     with pytest.raises(SnapshotCorrupt, match=r"P\[0\]->Q\[0\].*message 8 is a control frame"):
-        read_parts(deploy, lambda each: decode_part(each, each.inline or b""), lambda *_: None, Codec())
+        read_parts(deploy, lambda each: decode_part(each, each.inline or b""), sample.compiled(), Codec())
