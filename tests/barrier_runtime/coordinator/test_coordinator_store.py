@@ -96,6 +96,14 @@ def test_what_no_second_try_can_mend_ends_the_run_at_once(error: OSError) -> Non
     assert backend.failures == 0
 
 
+def test_a_store_that_stays_away_is_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the last try the store's own error is raised, by which others decide whether it may pass."""
+    monkeypatch.setattr(coordinator_store, "STORE_SECONDS_MAX", 0)
+    with pytest.raises(OSError, match="away") as caught:
+        CoordinatorStore(_Flaky(1, OSError(errno.EIO, "away")), RUN).answer(AskStore(TakeClaim(OURS), None))
+    assert caught.value.errno == errno.EIO
+
+
 def test_bases_and_manifests_are_listed() -> None:
     """The history that the fence judges is what was written. A manifest off the chain is not read."""
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)

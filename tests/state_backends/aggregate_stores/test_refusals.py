@@ -57,6 +57,16 @@ def test_a_postgresql_that_refuses(postgresql: PostgreSQLServer) -> None:
         assert "127.0.0.1" in str(store)
 
 
+def test_a_total_that_no_store_can_hold_is_named_by_its_key(tmp_path: Path) -> None:
+    """And by its value, before anything is written."""
+    store = SQLiteStore(tmp_path / "totals.db")
+    store.take(_CLAIM)
+    for value, text in ((object, "cannot hold <class 'object'> of key 'b'"), (None, "cannot hold None of key 'b'")):
+        with pytest.raises(StoreRefused, match=text):
+            store.write(_CLAIM, 1, [("a", 1), ("b", value)])
+        assert store.get("a") is None
+
+
 def test_tables_of_others(postgresql: PostgreSQLServer, tmp_path: Path) -> None:
     """A table of the same name that is no table of a store is refused, and so is a user without rights."""
     with psycopg.connect(postgresql.url, autocommit=True) as connection:
