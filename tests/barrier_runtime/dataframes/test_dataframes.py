@@ -171,7 +171,7 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
-    "spark.sql.parquet.compression.codec": "lz4raw",
+    "spark.sql.parquet.compression.codec": "lz4",
     "spark.sql.execution.arrow.useLargeVarTypes": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
 }
