@@ -73,6 +73,7 @@ FULL = (
     *_each("tests/test_", "leaks.py", "programs.py", "quick.py"),
     # Files written through to the disk.
     "tests/stored_format/",
+    "tests/other_python/",
     *_each("tests/barrier_runtime/cli/test_", "cli_", "snapshot_screens.py"),
     "tests/barrier_runtime/coordinator/test_coordinator_store.py::test_a_damaged_manifest",
     *_each("tests/barrier_runtime/dataframes/test_", "nodes.py", "row_file.py", "staging.py"),

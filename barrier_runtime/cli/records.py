@@ -23,6 +23,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "final": manifest.final,
         "incarnation": manifest.incarnation,
         "claim": manifest.claim,
+        "written_by": manifest.written_by,
         "edited_from": manifest.edited_from,
         "problem": None,
     }
@@ -31,7 +32,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
 def unreadable(found: Unreadable) -> dict[str, Any]:
     """Return the record of a snapshot that cannot be read, with the fields that are known."""
     of_manifest = dict.fromkeys(("timestamp", "size_bytes", "duration_seconds", "in_flight", "pinned", "final"))
-    of_claim = dict.fromkeys(("incarnation", "claim", "edited_from"))
+    of_claim = dict.fromkeys(("incarnation", "claim", "written_by", "edited_from"))
     return {"run": found.run, "id": found.id, **of_manifest, **of_claim, "problem": found.problem}
 
 

@@ -128,7 +128,8 @@ def show(
     for each in record["channels"]:
         counts = [f"{each[field]:,}" for field in ("sent", "processed", "in_flight")]
         links.add_row(cell(f"{each['source']} -> {each['target']}"), *counts)
-    facts = [f"of {time_text(snapshot.timestamp)}", size_text(snapshot.size), *_notes(record)]
+    writer = [] if record["written_by"] is None else [f"written by {record['written_by']}"]
+    facts = [f"of {time_text(snapshot.timestamp)}", size_text(snapshot.size), *_notes(record), *writer]
     print_all(f"{snapshot}  {', '.join(facts)}", states, "", links)
 
 

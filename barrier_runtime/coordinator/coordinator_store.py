@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import platform
 import time
+from dataclasses import replace
+from importlib.metadata import version
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
@@ -52,6 +55,11 @@ _DOUBLINGS_MAX = 10
 ORPHAN_GRACE_SECONDS = 900.0
 
 _logger = logging.getLogger("cutline.coordinator")
+
+
+def _written_by() -> str:
+    """Return what a manifest says of the program that writes it. Nothing is read by it: it helps to explain an error."""
+    return f"Python {platform.python_version()}, Cutline {version('cutline')}"
 
 
 class CoordinatorStore:
@@ -228,7 +236,7 @@ class CoordinatorStore:
 
     def _write_manifest(self, effect: WriteManifest, manifest: Manifest) -> Answer:
         try:
-            return perform(self.store, effect, manifest)
+            return perform(self.store, effect, replace(manifest, written_by=_written_by()))
         except OSError as error:
             self._note(effect, error, "not known to be written")
             return ManifestUndecided(effect)

@@ -119,6 +119,7 @@ class _Card:
             ("size", size_text(snapshot.size)),
             ("in flight", str(sum(self._in_flight.values()))),
             *([("", "pinned")] if snapshot.pinned else []),
+            *([("written by", written_by)] if (written_by := snapshot.manifest.written_by) is not None else []),
             *(
                 [("edited from", str(edited_from))]
                 if (edited_from := snapshot.manifest.edited_from) is not None

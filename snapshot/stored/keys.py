@@ -44,6 +44,7 @@ MANIFEST: Final = {
     "pinned": "pinned",
     "topology": "topology",
     "records": "records",
+    "written_by": "written_by",
     "edited_from": "edited_from",
     "recovery": "recovery",
 }

@@ -49,6 +49,7 @@ class Manifest:
     records: tuple[SubtaskRecord, ...]
     #: how far the subtasks were when a restore made the snapshot of their records, or None for another snapshot
     recovery: RecoveryReport | None = None
+    written_by: str | None = None  #: Python and Cutline that wrote the snapshot, to show; None: not known
     edited_from: int | None = None  #: snapshot that an editor changed into this one, or None if a run took the snapshot
 
 

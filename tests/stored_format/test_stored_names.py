@@ -59,7 +59,7 @@ NEW = ("RECOVERY_REPORT", "SUBTASK_RECOVERY", "REPLAYED_LOG", "INDEPENDENT_RECOR
 
 #: {record: names that are stored only where they have a value}
 OPTIONAL = {
-    "MANIFEST": ["edited_from", "recovery"],
+    "MANIFEST": ["written_by", "edited_from", "recovery"],
     "SUBTASK_STATUS": ["partitions", "own_state"],
     "EDGE": ["on_error"],
     "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps", "base", "version"],
@@ -71,7 +71,7 @@ OPTIONAL = {
 
 #: {record: optional names that no fixture has}
 ABSENT = {
-    "MANIFEST": ["edited_from", "recovery"],
+    "MANIFEST": ["written_by", "edited_from", "recovery"],
     "EDGE": ["on_error"],
     "SUBTASK_RECORD": ["waves", "steps", "base", "version"],
     "NODE_STATE": ["log_run"],
@@ -152,7 +152,7 @@ def test_what_is_written_today() -> None:
     assert list(stored) == usual("MANIFEST")
     log = ReplayedLog(Subtask("a"), Relation.BEHIND, 3, 4)
     report = RecoveryReport((SubtaskRecovery(Subtask("b"), 7, (("a", 1),), (log,)),))
-    edited = replace(sample.manifest(), edited_from=41, recovery=report)
+    edited = replace(sample.manifest(), written_by="Python 3.11, Cutline 0.1.0", edited_from=41, recovery=report)
     data = b"".join(bytes(chunk) for chunk in encode_manifest(edited))
     assert list(msgpack.unpackb(data[30:])) == names("MANIFEST")
     assert decode_manifest(data, "m") == edited

@@ -16,7 +16,8 @@ from cutline.snapshot.stored.keys import StoredArray, StoredMap
 #: {record: its stored names, in the stored order}
 NAMES = {
     "MANIFEST": (
-        "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from recovery"
+        "run snapshot_id incarnation claim timestamp duration final pinned topology records written_by "
+        "edited_from recovery"
     ),
     "RECOVERY_REPORT": "subtasks",
     "SUBTASK_RECOVERY": "subtask record checkpoint logs",
