@@ -58,7 +58,7 @@ _logger = logging.getLogger("cutline.coordinator")
 
 
 def _written_by() -> str:
-    """Return what a manifest says of the program that writes it. Nothing is read by it: it helps to explain an error."""
+    """Return what a manifest says of the program that writes it. It helps to explain an error, and decides nothing."""
     return f"Python {platform.python_version()}, Cutline {version('cutline')}"
 
 

@@ -203,7 +203,7 @@ NO_TIMES: tuple[Any, ...] = (
 )
 
 #: values that are no key
-NO_KEYS: tuple[Any, ...] = (1.5, float("nan"), [1], {}, {1}, object(), np.int64(1), NoTruth(), (1, [2]), 1j)
+NO_KEYS: tuple[Any, ...] = (1.5, float("nan"), [1], {}, {1}, object(), NoTruth(), (1, [2]), 1j)
 
 
 def failing_iterator() -> Iterator[Any]:
