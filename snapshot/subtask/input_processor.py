@@ -126,8 +126,6 @@ class InputProcessor:
         #: the head frame, its decoded messages, and the number of the first of these, or None; kept because several
         #: slices may share one frame
         self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch, int] | None = None
-        #: the head frame and its messages, where some are handled apart, or None
-        self._apart: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
         #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
         self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
@@ -222,10 +220,7 @@ class InputProcessor:
     def _handle_piece(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
         """Pass messages up to the next suspects, or suspects, or set one message aside (PROTOCOL 6.6)."""
         number = self.end.processed + 1
-        # Not in the shape that the node takes, because messages after the piece may not fit it.
-        if self._apart is None or self._apart[0] is not frame:
-            self._apart = (frame, decoded_messages(frame, self._codec))
-        messages = self._apart[1]
+        messages = isolation.messages(frame)
         start = number - frame.first
         is_whole = isinstance(messages, pa.RecordBatch) and self._takes_batches and frame.stamps is None
         stop = frame.count if is_whole else start + limit

@@ -52,6 +52,7 @@ class Isolation:
         self._isolated = [each for each in suspects.isolated if each.channel == channel]
         self._letters = [each for each in suspects.letters if each.channel == channel]
         self._handled: list[FailedMessage] = []
+        self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
 
     def concerns(self, frame: AnyFrame) -> bool:
         """Return whether a frame, or a frame after it, has suspects. Frames come in order."""
@@ -63,6 +64,15 @@ class Isolation:
         self._letters = [each for each in self._letters if each.number + _SEARCHED_MAX >= first]
         return bool(self._messages or self._isolated or self._letters)
 
+    def messages(self, frame: AnyFrame) -> list[Any] | pa.RecordBatch:
+        """Return the messages of a frame as they were sent, because those after a piece may not fit the node's shape.
+
+        The last frame is kept, because it may be handled in many pieces.
+        """
+        if self._decoded is None or self._decoded[0] is not frame:
+            self._decoded = (frame, decoded_messages(frame, self._codec))
+        return self._decoded[1]
+
     def note_undecodable(self, frame: AnyFrame, processed: int) -> bool:
         """Let the messages of a frame be set aside that cannot be decoded here, from the one after `processed` on.
 
@@ -70,7 +80,7 @@ class Isolation:
         """
         if self._edge is None:
             return False
-        for number, message in enumerate(decoded_messages(frame, self._codec), frame.first):
+        for number, message in enumerate(self.messages(frame), frame.first):
             if number > processed and isinstance(message, Undecodable):
                 self._letters.append(DeadLetter(self._channel, number, None, message.error))
         return True
