@@ -26,7 +26,7 @@ from cutline.state_backends.disk import Disk
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: What a task returns of its file, as DDL.
+#: columns of the record that a task returns of its file, as DDL
 _RECORD = "partition INT, name STRING, sizeBytes LONG, rowCounts ARRAY<LONG>, footer BINARY"
 
 

@@ -26,7 +26,7 @@ _KEPT = 4_096
 
 
 class Reference(NamedTuple):
-    """What a pickle refers to."""
+    """A class or function to which a pickle refers."""
 
     module: str
     qualname: str

@@ -35,7 +35,7 @@ class Transform:
 #: Name of a column, names of several columns, or a function of the message.
 Key = str | Sequence[str] | Callable[[Any], Any]
 
-#: What a name in stored values stands for now: a class, a function, or the name of a module.
+#: class, function, or name of a module, for which a name in stored values stands now
 AliasTarget = Callable[..., Any] | str
 
 #: Partitionings that a user may name. A key asks for hash.

@@ -58,7 +58,7 @@ class RestoredParts:
         )
 
 
-#: What a user can do about messages of classes that are gone.
+#: ways out for a user whose messages are of classes that are gone
 _WAYS_OUT: Final = (
     "Bring the class back, give it the old name (graph.alias), drop or replace the messages by number "
     "(SnapshotEditor.messages lists them), or give the edge onError="

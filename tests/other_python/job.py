@@ -80,7 +80,7 @@ def price(basket: Basket) -> int:
 
 
 def made() -> dict[str, typing.Any]:
-    """One value of each kind, by name."""
+    """Return one value of each kind, by name."""
     return {
         "integer": 2**80,
         "float": -0.0,
@@ -118,7 +118,7 @@ def made() -> dict[str, typing.Any]:
 
 
 def differs(name: str, found: typing.Any) -> bool:
-    """Whether a value is another one than the program makes."""
+    """Return whether a value is another one than the program makes."""
     wanted = made()[name]
     if type(found) is not type(wanted):
         return True

@@ -76,7 +76,7 @@ def two() -> tuple[Snapshot, Snapshot]:
 
 
 def _lists(snapshot: Snapshot) -> list[list[Any]]:
-    """What each node has seen of the even numbers, or of all."""
+    """Return what each node has seen of the even numbers, or of all."""
     [changes] = snapshot.node("deltas").changes
     try:
         return [snapshot.node("keyed").keyedState("seen").get(0, []), [each for part in changes for each in part]]

@@ -208,7 +208,7 @@ def test_columns_without_names_of_their_own_are_refused(spark: SparkSession, tmp
 
 
 def test_files_of_tasks_that_failed_are_removed(spark: SparkSession, tmp_path: Path) -> None:
-    """What Spark tries again leaves nothing behind, and is not read."""
+    """Files of tasks that Spark tries again are not read, and go at the next submission."""
     shipped = ship(spark.range(3), tmp_path)
     log = find_log(place_of(str(tmp_path), "run", "rows"))
     assert log is not None
